@@ -61,7 +61,7 @@ def prepare_corpus(folder: str | Path) -> TextCorpus:
 def _refuse_foreign(files: dict[Path, str], stamp: Path) -> None:
     """Raise FileExistsError if this would overwrite a file that no earlier call wrote."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        if {*read_json(stamp)} == {*json.loads(files[stamp])}:
+        if set(read_json(stamp)) == set(json.loads(files[stamp])):
             return  # an earlier call wrote the files
     for path, text in files.items():
         if path.exists() and not (

@@ -91,7 +91,7 @@ def find_subsets(input_root: PathLike, out_root: PathLike) -> dict[str, list[Pat
     ]
     subsets = defaultdict(list)
     for file in files:
-        if not {*prepared} & {*file.parents}:
+        if not set(prepared) & set(file.parents):
             name = file.relative_to(root)
             if re.search("[\udc80-\udcff]", str(name)):  # bytes that are not UTF-8
                 raise InputError(
@@ -139,7 +139,7 @@ def tokenize(
     Source: convert_dataset_hf_refinedpajama_json.py of https://github.com/LLM360/amber-data-prep.
     """
     subsets = find_subsets(input_root, out_root)
-    names = [*subsets]
+    names = list(subsets)
     if subfolders is not None:
         names = [name.strip().strip("/") for name in subfolders.split(",")]
     for name in names:

@@ -212,7 +212,7 @@ def estimate_stages(
         read: dict[str, float] = {}
         if stage.predecessor:
             start, read = ends[stage.predecessor.number]
-        parts = [*parts_of_stage(stage, start, schedules)]
+        parts = list(parts_of_stage(stage, start, schedules))
         stop = parts[-1][1].positions(stage.steps[-1]).stop
         blend = _blend_of(stage, stop - start)
         paths = [source.path for source in blend.sources]
@@ -257,7 +257,7 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
     paths = dataset.dataset_path
     files: list[tuple[str, Any]] = []
     if dataset.names_folders:
-        weights = [*paths.values()]
+        weights = list(paths.values())
         for path in paths:
             files.append((path, tokens.datatrove_files(path, recursive=False)))
     else:

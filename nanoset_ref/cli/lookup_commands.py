@@ -222,9 +222,9 @@ def _paths_of(options: RunOptions, segments: Sequence[RunSegment]) -> list[Path]
     """The paths of a run's files by number: as the card lists them, or as stages use them first."""
     used = [file.path for segment in segments for file in segment.dataset.files]
     listed = [as_path(path) for path in options.data]
-    if options.run and {*used} <= {*listed}:
+    if options.run and set(used) <= set(listed):
         return listed
-    return used if len(segments) == 1 else [*dict.fromkeys(used)]
+    return used if len(segments) == 1 else list(dict.fromkeys(used))
 
 
 def _segments_with(

@@ -65,7 +65,7 @@ def replay(
     first = step_given_once(step_number, step)
     numbers = range(first, first + steps)
     named = options.config, options.run, options.order, options.sizes
-    inputs: list[Any] = [*filter(None, named)]
+    inputs: list[Any] = list(filter(None, named))
     if options.is_card_alone:
         step_rows = _published_rows(options.card, numbers, mirror)
     else:
@@ -193,11 +193,11 @@ def _dataset_of_stage(segments: Sequence[RunSegment], stage: str | None) -> Nano
     from nanoset_ref import Nanoset
 
     datasets = {segment.name: segment.dataset for segment in segments}
-    if stage is None or [*datasets] == ["run"]:
+    if stage is None or list(datasets) == ["run"]:
         stage = segments[0].name
     if stage not in datasets:
         raise ValueError(
-            f"the state was saved in the stage {stage!r}, but this run has {[*datasets]}"
+            f"the state was saved in the stage {stage!r}, but this run has {list(datasets)}"
         )
     dataset = datasets[stage]
     if not isinstance(dataset, Nanoset):

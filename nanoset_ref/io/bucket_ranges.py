@@ -182,7 +182,7 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
     indices_of: dict[BucketIds, list[int]] = defaultdict(list)
     for index, (ids, _, _) in enumerate(extents):
         indices_of[ids].append(index)
-    connected = thread_map(lambda ids: ids.connections, [*indices_of], THREADS)
+    connected = thread_map(lambda ids: ids.connections, list(indices_of), THREADS)
     # 1. sort, and group the ranges of one object into jobs
     most = max(1, min(MAX_RANGES, len(extents) // THREADS))
     jobs: list[list[int]] = []

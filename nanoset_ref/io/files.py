@@ -191,7 +191,7 @@ def write_together(*last_files: Path) -> Iterator[list[list[_PendingFile]]]:
         The pending files of all sets, in the order of writing; complete at the end of the block.
     """
     with ExitStack() as temporaries:
-        marks = [*chain.from_iterable(map(_temporaries_of, last_files))]
+        marks = list(chain.from_iterable(map(_temporaries_of, last_files)))
         group = _Group([], temporaries, marks)
         token = _group.set(group)
         try:

@@ -203,7 +203,7 @@ class LawReport:
 
     def badge(self) -> str:
         """A line of Markdown for a README."""
-        claims = {*self.adapter.claims.split()}
+        claims = set(self.adapter.claims.split())
         held = claims & {law for law in self.outcomes if self.status(law) == "holds"}
         color = "brightgreen" if held == claims else "lightgrey"
         if self.broken:

@@ -175,7 +175,7 @@ def law_complete(trial: Trial) -> Verdict:
     for source, size in enumerate(data.rows):
         rows = range(first, first + size)
         first += size
-        due = {*rows}
+        due = set(rows)
         for row in read:
             if row not in rows:
                 continue
@@ -187,7 +187,7 @@ def law_complete(trial: Trial) -> Verdict:
                 return Finding("doubled", message, batches, rows=(row,))
             due.remove(row)
             if not due:
-                due = {*rows}
+                due = set(rows)
     return None
 
 
@@ -328,7 +328,7 @@ def _measure(trial: Trial, rows: int) -> dict[str, float]:
 
 def _num_distinct(batches: Batches) -> int:
     """The number of different rows."""
-    return len({*all_rows(batches)})
+    return len(set(all_rows(batches)))
 
 
 def _other_sizes(trial: Trial) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class DataCollatorForCLMWithPositionIds(DataCollatorForCLM):
             raise ValueError(
                 f"cp_rank must lie in 0 .. cp_size - 1 = {self.cp_size - 1}, got {self.cp_rank}"
             )
-        whole_rows = {"attention_mask", "cu_seqlens"} & {*self.documents.field_names}
+        whole_rows = {"attention_mask", "cu_seqlens"} & set(self.documents.field_names)
         if self.cp_size > 1 and whole_rows:
             raise ValueError(
                 f"{' and '.join(sorted(whole_rows))} cannot be cut for cp_size={self.cp_size} "

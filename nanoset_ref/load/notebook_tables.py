@@ -19,7 +19,7 @@ def nanoset_table(nanoset: Nanoset) -> str:
     shares = order.dataset_weights.tolist()
     tokens = [file.num_tokens for file in nanoset.files]
     paths = nanoset.dataset_paths
-    rows = [*zip(paths, tokens, nanoset.dataset_lengths, shares, strict=True)]
+    rows = list(zip(paths, tokens, nanoset.dataset_lengths, shares, strict=True))
     head = "file", "tokens", "samples", "share"
     return html_table(type(nanoset).__name__, facts, head, rows)
 

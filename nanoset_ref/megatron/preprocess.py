@@ -158,7 +158,7 @@ def preprocess_corpus(
 def _columns(json_keys: Sequence[str] | str, on_error: OnError) -> list[str]:
     """The columns as a list; ValueError if there is none, or one twice, or documents may differ."""
     columns = as_list(json_keys)
-    if not columns or len({*columns}) < len(columns):
+    if not columns or len(set(columns)) < len(columns):
         raise ValueError(
             f"json_keys must name one or more different columns, got {columns}"
         )

@@ -127,7 +127,7 @@ def order_table(order: Order) -> str:
     lengths = order.dataset_lengths.tolist()
     shares = order.dataset_weights.tolist()
     numbers = range(len(lengths))
-    rows = [*zip(numbers, lengths, shares, strict=True)]
+    rows = list(zip(numbers, lengths, shares, strict=True))
     head = "source", "samples", "share"
     return html_table(type(order).__name__, facts, head, rows)
 

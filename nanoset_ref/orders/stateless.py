@@ -88,7 +88,7 @@ class StatelessOrder(Order):
         start: Ledger | Mapping[str, Any] | None = None,
         max_repetitions: float | Sequence[float] | None = None,
     ) -> None:
-        if isinstance(start, Mapping) and {*start} - {"lengths"} == {
+        if isinstance(start, Mapping) and set(start) - {"lengths"} == {
             "position",
             "reads",
         }:

@@ -112,7 +112,7 @@ def _receive(connection: Connection) -> tuple[Any, list[bytes]]:
     # a Connection would copy large contents three times
     with open(connection.fileno(), "rb", closefd=False) as file:
         contents = [file.read(size) for size in sizes]
-    if [*map(len, contents)] != sizes:
+    if list(map(len, contents)) != sizes:
         raise EOFError
     return message, contents
 

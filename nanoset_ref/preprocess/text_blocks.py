@@ -159,7 +159,7 @@ class TextBatch:
         content = self.content()
         if isinstance(content, bytes):
             return texts_of_lines(content, self.block.part.columns)
-        return content if {*map(type, content)} <= {str} else None
+        return content if set(map(type, content)) <= {str} else None
 
     def line_by_line(self, skipped: Counter[str]) -> Iterator[Document]:
         """The documents, row by row, with the checks and errors of `text_of`."""

@@ -162,7 +162,7 @@ class ArrowValues:
             except ValueError:
                 values = self.column.cast("large_binary")
                 values.validate(full=True)
-                return [*map(_decode, values.to_pylist())]
+                return list(map(_decode, values.to_pylist()))
             return self.column.to_pylist()  # to_numpy would import pandas
 
     def message(self) -> memoryview:

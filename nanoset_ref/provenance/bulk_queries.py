@@ -102,7 +102,7 @@ class QueryParser(NamedTuple):
                 raise ValueError(f"{line}: {error}") from error
             spans.append((row, firsts[source], *span))
         if passages:
-            spans += self._matches_of(passages, sorted({*firsts}))
+            spans += self._matches_of(passages, sorted(set(firsts)))
         return np.array(spans, dtype=np.int64).reshape(-1, 4)
 
     def _matches_of(
@@ -196,7 +196,7 @@ def readers_of_segments(
     """
     used = [file for segment in segments for file in segment.dataset.files]
     if len(segments) > 1:
-        used = [*{file.path: file for file in used}.values()]
+        used = list({file.path: file for file in used}.values())
     names = [file.path for file in used]
     numbers = dict(zip(names, first_occurrences(names), strict=True))
     readers = []
@@ -260,7 +260,7 @@ def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
     """Batches of the lines that are not blank, without the tabs that JSON may have."""
     stripped = (line.strip().replace("\t", " ") for line in lines)
     queries = filter(None, stripped)
-    while batch := [*itertools.islice(queries, QUERIES_AT_ONCE)]:
+    while batch := list(itertools.islice(queries, QUERIES_AT_ONCE)):
         yield batch
 
 

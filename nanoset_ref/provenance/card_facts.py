@@ -167,7 +167,7 @@ class CardFacts:
         names = [source["name"] for source in self.sources] or [
             str(file.path) for file in files
         ]
-        return type(self)(self.facts, [*zip(names, sizes, strict=True)])
+        return type(self)(self.facts, list(zip(names, sizes, strict=True)))
 
     def with_ranks(self, schedule: Schedule, layout: Layout | None = None) -> Self:
         """Spread the same steps over other ranks.
@@ -341,9 +341,9 @@ class CardFacts:
     def wrong_probes(self, order_number: int, order: Order) -> list[int]:
         """The probed positions at which an order reads another (file, sample) than in the card."""
         probes = self.facts["orders"][order_number]["probes"]
-        positions = np.array([*map(int, probes)], dtype=np.int64)
+        positions = np.array(list(map(int, probes)), dtype=np.int64)
         pairs = np.stack(order.lookup(positions), axis=1)
-        differ = (pairs != np.array([*probes.values()]).reshape(-1, 2)).any(axis=1)
+        differ = (pairs != np.array(list(probes.values())).reshape(-1, 2)).any(axis=1)
         return positions[differ].tolist()
 
 

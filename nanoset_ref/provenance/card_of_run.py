@@ -45,7 +45,7 @@ def card_of_segments(
     orders: list[Json] = []
     numbers = []
     for segment, nanoset in zip(segments, nanosets, strict=True):
-        order = _order(segment.name, nanoset, [*files])
+        order = _order(segment.name, nanoset, list(files))
         number = _number_of_order(order, segment, orders)
         if number == len(orders):
             orders.append(order)
@@ -60,9 +60,9 @@ def card_of_segments(
         "loader": {"name": "nanoset_ref", "version": version("nanoset_ref")},
         "tokenizer": {"name": tokenizer, "hash": None},
         **_row_facts(nanosets),
-        "sources": [*map(_source, files.values(), _names_of([*files]))],
+        "sources": list(map(_source, files.values(), _names_of(list(files)))),
         "orders": orders,
-        "stages": [*map(_stage, segments, numbers)],
+        "stages": list(map(_stage, segments, numbers)),
         "known": ["files, orders and steps, from the run's config"],
         "inferred": [],
         "unknown": [],
@@ -73,9 +73,9 @@ def card_of_segments(
 def _names_of(paths: Sequence[Path]) -> list[str]:
     """A different name for each file: its own, or its path."""
     names = [path.name for path in paths]
-    if len({*names}) < len(names):
-        names = [*map(str, paths)]
-    if len({*names}) < len(names):  # URLs that differ in a hidden query
+    if len(set(names)) < len(names):
+        names = list(map(str, paths))
+    if len(set(names)) < len(names):  # URLs that differ in a hidden query
         names = [f"{name} ({number})" for number, name in enumerate(names)]
     return names
 

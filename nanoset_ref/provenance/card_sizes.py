@@ -53,7 +53,7 @@ def fetch_sizes(
     # 2.
     asked = [replace_server(address, mirror) for address in addresses]
     sizes = thread_map(_size_of, asked)
-    return [*zip(addresses, sizes, strict=True)]
+    return list(zip(addresses, sizes, strict=True))
 
 
 def record_sizes(card: Card, sizes: Sequence[Sequence[Any]]) -> None:

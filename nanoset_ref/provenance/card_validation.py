@@ -37,10 +37,10 @@ def card_schema() -> Json:
 
 def problems_of_card(facts: Any) -> list[str]:
     """Every field of a card that breaks a rule: its path, the rule, and the value."""
-    problems = [*_problems_of_value(facts, card_schema(), "")]
+    problems = list(_problems_of_value(facts, card_schema(), ""))
     if problems:
         return problems  # the other rules need the right types
-    return [*_problems_between_fields(facts)]
+    return list(_problems_between_fields(facts))
 
 
 def _problems_of_value(

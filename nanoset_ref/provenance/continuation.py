@@ -293,7 +293,7 @@ class _PlanFiles:
             is_same = order.identity == self.plan["order"]
             for position, probe in self.plan["probes"].items():
                 if int(position) < num_samples:
-                    pair = [*order[int(position)]]
+                    pair = list(order[int(position)])
                     is_same = is_same and pair == probe[:2]
         if not is_same:
             raise ValueError(

@@ -35,7 +35,7 @@ def from_nanotron(config: LoaderConfig, *, is_main: bool) -> Json:
     stages = [stage for stage, _ in reached]
     datasets = [stage["data"]["dataset"] for stage in stages]
     for stage, dataset in zip(stages, datasets, strict=True):
-        if not {"dataset_path", "dataset_folder"} & {*(dataset or {})}:
+        if not {"dataset_path", "dataset_folder"} & set(dataset or {}):
             raise ValueError(
                 f"stage {stage.get('name')} reads no token files: its dataset has no "
                 "dataset_folder (2024: dataset_path)"
@@ -90,7 +90,7 @@ def _nanotron_order(
     name = "nanotron" if len(read) == len(folders) else "unknown"
     weights = dataset.get("dataset_weights")
     if isinstance(dataset.get("dataset_path"), dict):
-        weights = [*dataset["dataset_path"].values()]
+        weights = list(dataset["dataset_path"].values())
     seed = config.fact("seed", data.get("seed"))
     return order_facts(name, seed, weights=weights, sources=read)
 

@@ -91,7 +91,7 @@ class OLMoCorePackedRows(JoinedRows):
         # of each group: row, start, stop, candidates
         self._documents = []
         for members in self._groups:
-            spans = np.concatenate([*map(self._ended_documents, members)])
+            spans = np.concatenate(list(map(self._ended_documents, members)))
             documents = packed_instances(
                 spans, row_length, fragment=options["fragment"]
             )

@@ -52,7 +52,7 @@ def fetch_rows(
     paths: dict[str, Any] = {
         address: as_path(replace_server(address, mirror)) for address, _, _ in parts
     }
-    opened = thread_map(bytes_of, [*paths.values()])
+    opened = thread_map(bytes_of, list(paths.values()))
     objects = dict(zip(paths, opened, strict=True))
     for address, file in objects.items():
         if file.size != sizes[address]:

@@ -15,7 +15,7 @@ MAX_PARTS = 64  # of the steps
 SECTIONS = 16  # of a file
 MAX_POSITIONS = 1 << 20  # looked up
 MAX_LISTED = 10  # samples, and files, in a report
-BARS = np.array([*" ▁▂▃▄▅▆▇█"])  # from nothing to twice an even share
+BARS = np.array(list(" ▁▂▃▄▅▆▇█"))  # from nothing to twice an even share
 LEGEND = (
     "spread of 0: round robin; 1: as after a fair shuffle; "
     "m: as after a shuffle of pieces of m rows"

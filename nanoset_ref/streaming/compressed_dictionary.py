@@ -179,7 +179,7 @@ class CompressedDictionary(UserDict[int, Any]):
             parts = max(
                 1, -(-len(self) // whole_number(parts_length, "parts_length", 1))
             )
-        divided = np.array_split([*self.data], whole_number(parts, "parts", 1))
+        divided = np.array_split(list(self.data), whole_number(parts, "parts", 1))
         if drop_last and len(divided[-1]) < len(divided[0]):
             divided.pop()
         return (self._part(keys.tolist(), reset_keys) for keys in divided)
@@ -214,7 +214,7 @@ class CompressedDictionary(UserDict[int, Any]):
                 self.data = dict(self.data.items())
             free = filterfalse(self.data.__contains__, count())
             self.data.update(
-                zip(free, [*other._payloads(self.compression)], strict=False)
+                zip(free, list(other._payloads(self.compression)), strict=False)
             )
         else:
             self.data = self.merge(other, reset_keys=False).data
@@ -364,7 +364,7 @@ def _merged_records(
     """Yield (key, compressed value) of all dictionaries, with their keys or numbered from 0."""
     keys: Iterable[int] = count()
     if not reset_keys:
-        keys = [*chain(*dictionaries)]
+        keys = list(chain(*dictionaries))
         _unique(
             keys, "these dictionaries", "; reset_keys=True numbers the values from 0"
         )

@@ -196,7 +196,7 @@ class CSVAdapter(LinesAdapter):
                 )
             self.columns = self.preprocess_line(self[0])
             self._bounds = self._bounds[1:]
-            if len({*self.columns}) < len(self.columns):
+            if len(set(self.columns)) < len(self.columns):
                 raise ValueError(
                     f"{self.filepath}: a column is named twice: {self.columns}; pass header=False"
                 )

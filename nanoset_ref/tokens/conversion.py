@@ -107,7 +107,7 @@ def convert_parts(
             )
         return copies
     except Exception:
-        for written in reversed([*chain(*sets)]):
+        for written in reversed(list(chain(*sets))):
             written.target.unlink(missing_ok=True)
         raise
 

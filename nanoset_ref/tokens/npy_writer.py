@@ -211,4 +211,4 @@ def holds_document_offsets(path: Path) -> bool:
 def _holds_labels(path: Path) -> bool:
     """Whether a file has the arrays of `write_labels`."""
     with np.load(path, allow_pickle=False) as archive:
-        return {*archive.files} == {"labels", "numbers"}
+        return set(archive.files) == {"labels", "numbers"}

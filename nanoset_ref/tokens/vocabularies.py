@@ -21,7 +21,7 @@ def warn_of_other_vocabularies(files: Sequence[Tokens]) -> None:
             if value is not None:
                 firsts.setdefault(value, file)
         if len(firsts) > 1:
-            (one, first), (other, second) = [*firsts.items()][:2]
+            (one, first), (other, second) = list(firsts.items())[:2]
             logger.warning(
                 "%s has %s %s, and %s has %s: were both tokenized by one tokenizer?",
                 first.path,

@@ -43,7 +43,7 @@ def _newest_state(folder: PathLike) -> Json:
         if find_problem(checkpoint, read_files=False) is None:
             with contextlib.suppress(TypeError):
                 state = read_state(checkpoint)["state"]
-                if {"config", "data"} <= {*state}:
+                if {"config", "data"} <= set(state):
                     return state
     raise ConfigError(
         f"{folder}: a folder without a checkpoint that records its config: give the config of the "

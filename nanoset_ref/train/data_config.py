@@ -88,7 +88,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
     except TypeError:
         by_path = {}
     # a checkpoint records a list as {path: null}
-    if not by_path or "" in paths or {None} < {*weights.values()}:
+    if not by_path or "" in paths or {None} < set(weights.values()):
         raise ValueError(
             "must be one path, a list of paths or a mapping of paths to weights, "
             f"got {short_repr(dataset_path)}"

@@ -137,7 +137,7 @@ def planned_stages(
         earlier = stage.predecessor
         predecessor_rows = opened[earlier.number] if earlier else None
         record = new_record(stage, predecessor_rows)
-        parts = [*parts_of_stage(stage, record.position, schedules)]
+        parts = list(parts_of_stage(stage, record.position, schedules))
         _, last = parts[-1]
         rows = rows_of_stage(stage, record, last.positions(stage.steps[-1]).stop)
         if stage.number < len(begun):

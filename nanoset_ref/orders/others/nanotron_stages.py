@@ -88,7 +88,7 @@ def stages_reached(config: Mapping[str, Any]) -> list[tuple[Json, range]]:
     reached = [stage for stage in stages if _first_step(stage) < stop]
     starts = [*map(_first_step, reached), stop]
     steps = itertools.starmap(range, itertools.pairwise(starts))
-    return [*zip(reached, steps, strict=True)]
+    return list(zip(reached, steps, strict=True))
 
 
 def _first_step(stage: Mapping[str, Any]) -> int:
