@@ -482,7 +482,8 @@ def refuse_unknown_options(
     """
     own = inspect.signature(function).parameters
     torch_options = inspect.signature(DataLoader).parameters
-    known = {*own, *torch_options}
+    # "options" is the name of **options itself
+    known = {*own, *torch_options} - {"options"}
     for name in options:
         problem = refused.get(name)
         if name not in known:

@@ -125,12 +125,11 @@ class MegatronRows(JoinedRows):
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`. Samples are read once, but their documents once per epoch."""
-        before = np.bincount(
-            self.dataset_index[:start], minlength=len(self.parts)
-        ).tolist()
-        after = np.bincount(
-            self.dataset_index[:stop], minlength=len(self.parts)
-        ).tolist()
+        # samples of each part up to both ends
+        before, after = [
+            np.bincount(self.dataset_index[:end], minlength=len(self.parts)).tolist()
+            for end in (start, stop)
+        ]
         uses = []
         for source, (part, share) in enumerate(self._weighted_parts()):
             read = after[source] - before[source]

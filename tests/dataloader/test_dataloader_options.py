@@ -47,6 +47,10 @@ def test_options_that_cannot_be_kept_are_refused(numbered, options, message):
             {"tial": "pad"},
             "^build_nanoset_dataloader: tial: unknown key, did you mean 'tail'.$",
         ),
+        (
+            {"options": {}},
+            "^build_nanoset_dataloader: options: unknown key$",
+        ),
         *(
             ({typo: 2}, f"^build_nanoset_dataloader: {typo}: unknown key")
             for typo in ("shuffel", "smpler", "batch_sampel", "drop_lst", "num_worker")
