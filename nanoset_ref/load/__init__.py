@@ -9,10 +9,11 @@ mapped_files               mappings of the files, for `gather_kernel`
 direct_gather              read many rows past the page cache
 direct_kernel              its kernel
 bucket_gather              read many rows from a bucket
-joined_rows              rows joined from several pieces of files
+joined_rows                rows joined from several pieces of files
 schedule                   which rank reads which position, and in which step
 resumable_sampler          the batches of one rank, from any position; how an epoch ends
 skip_sampler               Nanotron's sampler, for code that wraps samplers
+document_spans             which documents and samples lie in a range of tokens
 document_masks             where documents begin in a row: positions and masks
 collator_plan              a loader's plan: its rows and masks; a check that padding is masked
 collator, hf_collator      model inputs

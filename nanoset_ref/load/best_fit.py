@@ -39,7 +39,7 @@ from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.types import Int64Array
-from nanoset_ref.load.document_masks import concatenated_ranges
+from nanoset_ref.load.document_spans import concatenated_ranges
 from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.orders import Order

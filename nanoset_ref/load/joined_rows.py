@@ -11,7 +11,7 @@ from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.io.types import Int64Array
-from nanoset_ref.load.document_masks import document_spans
+from nanoset_ref.load.document_spans import document_spans
 from nanoset_ref.load.rows import Rows, Span, Starts
 from nanoset_ref.tokens import Tokens
 

@@ -208,7 +208,7 @@ class Nanoset(Rows):
     def spans(self, position: int) -> list[Span]:
         """See `Rows.spans`."""
         # only document masks and provenance need it
-        from nanoset_ref.load.document_masks import document_spans
+        from nanoset_ref.load.document_spans import document_spans
 
         source, sample = self.order[position]
         start = int(sample * self.strides[source])
@@ -232,7 +232,7 @@ class Nanoset(Rows):
     def _samples_holding(self, source: int, start: int, stop: int) -> Sequence[int]:
         """The samples that hold one of the tokens [start, stop) of a file, where start < stop."""
         # only provenance needs it
-        from nanoset_ref.load.document_masks import samples_holding
+        from nanoset_ref.load.document_spans import samples_holding
 
         bounds = samples_holding(
             start,

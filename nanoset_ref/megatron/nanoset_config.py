@@ -125,46 +125,36 @@ class NanosetConfig(DocumentOptions):
             if messages:
                 raise ValueError("; ".join(messages))
         # plain integers and a tuple, instead of NumPy's integers and the list of a settings file
-        plain = {
-            "random_seed": int(self.random_seed),
-            "sequence_length": int(self.sequence_length),
-            "split_num_samples": tuple(
-                None if number is None else int(number)
-                for number in self.split_num_samples
-            ),
-            "pad_id": int(self.pad_id),
-        }
-        if self.eos_token_id is not None:
-            plain["eos_token_id"] = int(self.eos_token_id)
-        for name, value in plain.items():
-            object.__setattr__(self, name, value)
+        for name in ("random_seed", "sequence_length", "pad_id", "eos_token_id"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, int(value))
+        counts = [
+            None if count is None else int(count) for count in self.split_num_samples
+        ]
+        object.__setattr__(self, "split_num_samples", tuple(counts))
 
     def _wrong_fields(self) -> Iterator[str]:
         """Yield a message for each invalid field."""
-        fields = vars(self)
-        yield from _integer_problems("random_seed", fields["random_seed"], 0, 2**32)
-        yield from _integer_problems(
-            "sequence_length", fields["sequence_length"], 1, 2**31
-        )
-        yield from _integer_problems("pad_id", fields["pad_id"])
-        if fields["eos_token_id"] is not None:
-            yield from _integer_problems("eos_token_id", fields["eos_token_id"], 0)
-        if fields["data_path_per_split"] is not None:
-            yield from _triple_problems(
-                "data_path_per_split", fields["data_path_per_split"]
-            )
-        counts = fields["split_num_samples"]
+        yield from _integer_problems("random_seed", self.random_seed, 0, 2**32)
+        yield from _integer_problems("sequence_length", self.sequence_length, 1, 2**31)
+        yield from _integer_problems("pad_id", self.pad_id)
+        if self.eos_token_id is not None:
+            yield from _integer_problems("eos_token_id", self.eos_token_id, 0)
+        if self.data_path_per_split is not None:
+            yield from _triple_problems("data_path_per_split", self.data_path_per_split)
+        counts = self.split_num_samples
         yield from _triple_problems("split_num_samples", counts)
         for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
             if count is not None:
                 name = f"split_num_samples[{number}]"
                 yield from _integer_problems(name, count, 0, MAX_SAMPLES + 1)
         yield from flag_problems(self)
-        surplus = fields["mid_level_dataset_surplus"]
+        surplus = self.mid_level_dataset_surplus
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
             yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
-        if not isinstance(fields["split"], (str, NoneType)):
-            yield f"split: should be a string, got {short_repr(fields['split'])}"
+        if not isinstance(self.split, (str, NoneType)):
+            yield f"split: should be a string, got {short_repr(self.split)}"
 
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.types import Int64Array, Json
-from nanoset_ref.load.document_masks import samples_holding
+from nanoset_ref.load.document_spans import samples_holding
 from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance.card_facts import CardFacts, stop_of
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nanoset_ref.io.types import Int64Array, Json
-from nanoset_ref.load.document_masks import document_spans
+from nanoset_ref.load.document_spans import document_spans
 from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.rows import Origin, SourceUse
 from nanoset_ref.orders import build_order

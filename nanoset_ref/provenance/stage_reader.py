@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from nanoset_ref.io.types import Int64Array
-from nanoset_ref.load.document_masks import concatenated_ranges, samples_holding
+from nanoset_ref.load.document_spans import concatenated_ranges, samples_holding
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Order
 from nanoset_ref.orders.inverse import find_each

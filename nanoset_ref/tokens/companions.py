@@ -32,8 +32,7 @@ from nanoset_ref.tokens.manifest import (
 
 SEAL_BEGINNING = b'"xxh3_128:'  # of the checksum in a .seal, as JSON
 DAMAGED_BOUNDARIES = (
-    "document boundaries do not ascend: their file is damaged, write the token file "
-    "again"
+    "document boundaries do not ascend: their file is damaged, write it again"
 )
 # the endings of files that may lie beside a file of each format, in place of its suffix
 COMPANIONS = {

@@ -52,7 +52,8 @@ def verify(
     # 2. compare the checksums
     checksum = ", checksum as recorded" if file.check_content() else ""
     # 3. check the range of the ids
-    limit = file.facts.get("vocab_size") if vocab_size is None else vocab_size
+    facts = file.facts
+    limit = facts.get("vocab_size") if vocab_size is None else vocab_size
     last_id_count = 0
     first = 0
     ends = [file.tokens[:0]]
@@ -64,7 +65,6 @@ def verify(
     # 4. check the ends of the documents
     offsets = file.require_document_offsets()
     lasts = np.concatenate(ends)
-    facts = file.facts
     is_raw = isinstance(file, TokenFile) and file.manifest is None
     if is_raw or isinstance(file, LlmCFile):
         eos_token_id = None
