@@ -27,8 +27,8 @@ with extra("text", "preparing a corpus"):
 
 MANIFEST_NAME = "manifest.json"
 ROWS_NAME = "train.jsonl"  # a subset's rows
-# each of our manifests contains one of them
-OUR_MARKS = (b"nanoset_ref.chunks/", b'"conservation"')
+# each manifest of this package contains one of them
+MANIFEST_MARKS = (b"nanoset_ref.chunks/", b'"conservation"')
 Settings = dict[str, Any]  # of a run, JSON values
 
 
@@ -132,7 +132,7 @@ class ChunkManifest(_Entry):
         """
         path = folder / MANIFEST_NAME
         content = path.read_bytes() if path.is_file() else b""
-        if not any(word in content for word in OUR_MARKS):
+        if not any(word in content for word in MANIFEST_MARKS):
             return None
         try:
             return cls.model_validate_json(content)

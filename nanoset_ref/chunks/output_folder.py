@@ -26,7 +26,7 @@ from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, MANIFEST_SUFFIX, Manif
 from nanoset_ref.tokens.npy_writer import holds_document_offsets
 
 LOCK = ".manifest.lock"
-OUR_NAMES = re.compile(  # names of the files that commands write into a folder
+OWN_FILES = re.compile(  # names of the files that commands write into a folder
     r"train\.jsonl|train\d*_input_ids\.(npy|json|documents\.npy|sources\.npz)"  # a subset
     r"|train/train_\d+\.jsonl|(valid|leftover)/(?s:.+)\.jsonl"  # a mix
     r"|train/token_files/train_\d+_input_ids\.(npy|json|documents\.npy|sources\.npz|made_of|lock)"
@@ -138,7 +138,7 @@ def claim_folder(
 def _is_ours(path: Path, folder: Path, manifest: ChunkManifest | None) -> bool:
     """Whether the run of this manifest, which fills or filled the folder, wrote the file."""
     name = path.relative_to(folder).as_posix()
-    if manifest is None or not OUR_NAMES.fullmatch(name):
+    if manifest is None or not OWN_FILES.fullmatch(name):
         return False
     if path.is_file() and not _has_our_format(path):
         return False

@@ -38,7 +38,11 @@ from nanoset_ref.chunks.chunk_manifest import (
     RowFacts,
     manifests_above,
 )
-from nanoset_ref.chunks.output_folder import OUR_NAMES, claim_folder, finished_manifest
+from nanoset_ref.chunks.output_folder import (
+    OWN_FILES,
+    claim_folder,
+    finished_manifest,
+)
 from nanoset_ref.chunks.packing import (
     PackedRow,
     Packer,
@@ -281,7 +285,7 @@ class _TokenizeJob:
             files[paths[0].name] = FileEntry.of(paths[0], counts["documents"])
         else:
             for path in self.folder.glob(TOKEN_FILES):
-                if OUR_NAMES.fullmatch(path.name):
+                if OWN_FILES.fullmatch(path.name):
                     path.unlink()
         separators = counts["documents"] * len(encoder.prefix + encoder.suffix)
         carried = packers[0].tail.tolist() if config.tail == "carry" else []

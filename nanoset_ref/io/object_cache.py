@@ -64,14 +64,16 @@ def read_cached(
     Returns:
         A bytearray per extent.
     """
-    home = folder / SUBFOLDER
+    piece_folder = folder / SUBFOLDER
     filled = [bytearray(stop - start) for _, start, stop in extents]
     # 1. look for the pieces
     wanted = _pieces_of(extents)
     missing = []
     for name, (piece, indices) in wanted.items():
         for index in indices:
-            if not _copy_cached(home / name, piece, extents[index], filled[index]):
+            if not _copy_cached(
+                piece_folder / name, piece, extents[index], filled[index]
+            ):
                 missing.append(name)
                 break
     # 2. fetch the missing ones
@@ -82,9 +84,9 @@ def read_cached(
             (_, first, _), indices = wanted[name]
             for index in indices:
                 _copy(memoryview(content), first, extents[index], filled[index])
-            _write(home, name, content)
+            _write(piece_folder, name, content)
         # 3. evict the least recently used ones
-        _evict(home, limit * 7 / 8)
+        _evict(piece_folder, limit * 7 / 8)
     return filled
 
 
@@ -170,12 +172,12 @@ def _checksums(name: str, content: Any) -> bytes:
     return np.array(checksums, "<u8").tobytes()
 
 
-def _write(home: Path, name: str, content: Any) -> None:
+def _write(piece_folder: Path, name: str, content: Any) -> None:
     """Write a piece, unless something other than a regular file has its name."""
-    path = home / name
-    temporary = home / f"{name}.{secrets.token_hex(4)}.tmp"
+    path = piece_folder / name
+    temporary = piece_folder / f"{name}.{secrets.token_hex(4)}.tmp"
     try:
-        _make(home)
+        _make_piece_folder(piece_folder)
         if os.path.lexists(path):
             _require_regular(os.lstat(path), path)
         with open(temporary, "xb") as file:
@@ -187,32 +189,34 @@ def _write(home: Path, name: str, content: Any) -> None:
         with suppress(FileNotFoundError):
             os.replace(temporary, path)
     except OSError as error:
-        _warn(str(home), error.strerror or type(error).__name__)
+        _warn(str(piece_folder), error.strerror or type(error).__name__)
         with suppress(OSError):
             temporary.unlink()
 
 
-def _make(home: Path) -> None:
+def _make_piece_folder(piece_folder: Path) -> None:
     """Create the subfolder, with the permissions of the user's folder."""
-    if home.is_dir():
+    if piece_folder.is_dir():
         return
-    home.parent.mkdir(parents=True, exist_ok=True)
-    home.mkdir(exist_ok=True)
+    piece_folder.parent.mkdir(parents=True, exist_ok=True)
+    piece_folder.mkdir(exist_ok=True)
     with suppress(OSError):
-        home.chmod(stat.S_IMODE(home.parent.stat().st_mode))
+        piece_folder.chmod(stat.S_IMODE(piece_folder.parent.stat().st_mode))
 
 
 @functools.cache
-def _warn(home: str, why: str) -> None:
+def _warn(piece_folder: str, why: str) -> None:
     logger.warning(
-        "pieces are read, but not all can be cached or removed in %s: %s", home, why
+        "pieces are read, but not all can be cached or removed in %s: %s",
+        piece_folder,
+        why,
     )
 
 
-def _evict(home: Path, limit: float) -> None:
+def _evict(piece_folder: Path, limit: float) -> None:
     """Remove the least recently used pieces, and nothing else, until the rest fits the limit."""
     pieces = []
-    with suppress(OSError), os.scandir(home) as entries:
+    with suppress(OSError), os.scandir(piece_folder) as entries:
         for entry in entries:
             is_file = entry.is_file(follow_symlinks=False)
             if is_file and PIECE_NAME.fullmatch(entry.name):
@@ -228,4 +232,4 @@ def _evict(home: Path, limit: float) -> None:
                 os.unlink(path)
             total -= size
         except OSError as error:  # another user's
-            _warn(str(home), error.strerror or type(error).__name__)
+            _warn(str(piece_folder), error.strerror or type(error).__name__)

@@ -81,10 +81,10 @@ def file_version(path: PathLike) -> FileVersion | None:
                 f"{path} is a link to a file that does not exist: remove the link, or restore the "
                 "file"
             ) from None
-    return version_of(status, path)
+    return version_from_status(status, path)
 
 
-def version_of(status: os.stat_result, path: PathLike) -> FileVersion:
+def version_from_status(status: os.stat_result, path: PathLike) -> FileVersion:
     """The `file_version` of a local file, from its status."""
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(
@@ -114,7 +114,7 @@ def read_head(path: PathLike, count: int) -> tuple[FileVersion, bytes, bool]:
         is_link = True
         descriptor = os.open(path, flags)
     try:
-        version = version_of(os.fstat(descriptor), path)
+        version = version_from_status(os.fstat(descriptor), path)
         return version, os.read(descriptor, count), is_link
     finally:
         os.close(descriptor)

@@ -46,7 +46,7 @@ def check_loader(
         badge: print a line for a README at the end; with --json, to standard error
     """
     sys.path.insert(0, os.getcwd())
-    module, made = _loader(loader)
+    module, adapter = _import_loader(loader)
     progress = None if json else partial(print, end="", flush=True)
     try:
         for path in filter(None, (html, script)):
@@ -56,7 +56,7 @@ def check_loader(
         # --help works without hypothesis
         from nanoset_ref.laws.case_search import check
 
-        report = check(made, laws=law, budget=budget, seed=seed, progress=progress)
+        report = check(adapter, laws=law, budget=budget, seed=seed, progress=progress)
     except (FileExistsError, ImportError, TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
     print(report.to_json() if json else report.tables())
@@ -81,7 +81,7 @@ def _check_output(path: Path, module: ModuleType, overwrite: bool) -> None:
     refuse_existing(path, overwrite)
 
 
-def _loader(name: str) -> tuple[ModuleType, Any]:
+def _import_loader(name: str) -> tuple[ModuleType, Any]:
     """The module, and the adapter or function of it, that MODULE:NAME names.
 
     MODULE may end in .py.
@@ -101,12 +101,12 @@ def _loader(name: str) -> tuple[ModuleType, Any]:
         module = import_module(stem)
     except (Exception, SystemExit) as error:  # a script may end itself
         raise UsageError(f"cannot import {stem}: {describe_error(error)}") from error
-    made = vars(module).get(member)
-    if made is None:
+    adapter = vars(module).get(member)
+    if adapter is None:
         raise UsageError(
             f"{stem} has no {member!r}; name a function or an adapter of the module"
         )
-    return module, made
+    return module, adapter
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "nanoset-ref laws") -> int:

@@ -29,7 +29,7 @@ from nanoset_ref.io.paths import (
     in_bucket,
     location_of,
     read_json,
-    version_of,
+    version_from_status,
 )
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
@@ -106,7 +106,7 @@ class Tokens(ABC):
 
     def check_descriptor(self, descriptor: int) -> None:
         """Raise TokenFileError if the local file open as `descriptor` is not the opened version."""
-        if version_of(os.fstat(descriptor), self.location) != self.version:
+        if version_from_status(os.fstat(descriptor), self.location) != self.version:
             raise _changed_error(self.location)
 
     @property

@@ -59,13 +59,13 @@ class Run:
             settings.checkpoints_path, world, settings.keep_checkpoints
         )
         try:
-            self._begin()
+            self._make_or_resume()
         except BaseException:
             self.checkpoints.close()
             raise
 
-    def _begin(self) -> None:
-        """Make the model and the loader, or load them from the newest checkpoint."""
+    def _make_or_resume(self) -> None:
+        """Make the model, the optimizer and the loader; resume from the newest checkpoint."""
         config = self.config
         layout = self.world.layout
         self.model = DistributedModel(config, self.world)
