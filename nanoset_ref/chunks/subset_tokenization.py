@@ -38,11 +38,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     RowFacts,
     manifests_above,
 )
-from nanoset_ref.chunks.output_folder import (
-    OWN_FILES,
-    claim_folder,
-    finished_manifest,
-)
+from nanoset_ref.chunks.output_folder import OWN_FILES, claim_folder, finished_manifest
 from nanoset_ref.chunks.packing import (
     PackedRow,
     Packer,

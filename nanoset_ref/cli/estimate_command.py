@@ -255,15 +255,18 @@ def _blend_of(stage: Any, samples: int) -> SourceBlend:
         config = dataset.nanoset_config(length, samples, stage.data.seed)
         return megatron_blend(config)
     paths = dataset.dataset_path
-    files: list[tuple[str, Any]] = []
+    files: Any
     if dataset.names_folders:
         weights = list(paths.values())
-        for path in paths:
-            files.append((path, tokens.datatrove_files(path, recursive=False)))
+        files = [
+            (path, tokens.datatrove_files(path, recursive=False)) for path in paths
+        ]
     else:
         weights = [paths.get(path, 0.0) for path in stage.files]
-        for path, dtype in stage.files.items():
-            files.append((path, [tokens.open_tokens(path, dtype)]))
+        files = [
+            (path, [tokens.open_tokens(path, dtype)])
+            for path, dtype in stage.files.items()
+        ]
     return token_blend(files, weights, length, dataset.order)
 
 
@@ -332,7 +335,7 @@ def _estimate_stage(
     micro_batches = blend.samples_per_epoch // schedule.samples_per_micro_step
     # of the loader's block buffers (see `nanoset_ref.load.blocks`)
     batch_bytes = schedule.micro_batch_size * (length + 1) * ID_BYTES
-    block_bytes = batches_per_block(batch_bytes, num_buffers) * batch_bytes
+    batches = batches_per_block(batch_bytes, num_buffers, blend.block_factor)
     estimate = StageEstimate(
         name=name,
         order=blend.order_name,
@@ -343,7 +346,7 @@ def _estimate_stage(
         micro_batches_per_epoch=micro_batches,
         data_bytes=sum(source.disk_bytes for source in blend.sources),
         index_bytes=blend.index_bytes,
-        buffer_bytes=num_buffers * block_bytes,
+        buffer_bytes=num_buffers * batches * batch_bytes,
         padded=blend.padded,
         sources=sources,
     )
@@ -361,16 +364,17 @@ def _estimate_sources(
         read -= blend.expected_reads(number, positions.start)
         reads.append(reads_before[number] + read)
         distinct = blend.distinct(number, reads[number], positions.stop)
-        source_estimate = SourceEstimate(
-            path=redact(source.path),
-            samples=source.samples,
-            share=blend.shares[number],
-            read=round(read),
-            epochs=read / max(source.samples, 1),
-            never_read=source.samples - round(distinct),
-            tail_tokens=source.tail_tokens,
+        sources.append(
+            SourceEstimate(
+                path=redact(source.path),
+                samples=source.samples,
+                share=blend.shares[number],
+                read=round(read),
+                epochs=read / max(source.samples, 1),
+                never_read=source.samples - round(distinct),
+                tail_tokens=source.tail_tokens,
+            )
         )
-        sources.append(source_estimate)
     return sources, reads
 
 

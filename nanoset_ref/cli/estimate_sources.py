@@ -52,6 +52,7 @@ class SourceBlend:
         order_name: as `build_order` takes it, or "megatron" or "text".
         index_bytes: size of the index that each process holds, or maps from a cache of indexes.
         padded: whether rows may end in padding; no file records how much.
+        block_factor: see `Rows`.
         counted_order: the order itself, if its reads have to be counted.
     """
 
@@ -60,6 +61,7 @@ class SourceBlend:
     order_name: str
     index_bytes: int = 0
     padded: bool = False
+    block_factor: int = 1
     counted_order: Order | None = None
 
     @property
@@ -137,9 +139,14 @@ def token_blend(
         order: the name of the order.
         disjoint: whether samples share no token.
     """
+    # only token files need it
+    from nanoset_ref.load.gather import choose_gatherer
+
     sources = []
+    opened: list[Any] = []
     padded = False
     for path, files in named_files:
+        opened += files
         samples = 0
         size = 0
         tail = 0
@@ -150,10 +157,15 @@ def token_blend(
             size += file.num_tokens * file.dtype.itemsize
             tail += tail_tokens(file.num_tokens, in_file, sequence_length + 1, stride)
             padded |= file.windows == "padded"
-        source = Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
-        sources.append(source)
+        sources.append(
+            Source(path=path, disk_bytes=size, samples=samples, tail_tokens=tail)
+        )
     blend = SourceBlend(
-        sources=sources, weights=weights, order_name=order, padded=padded
+        sources=sources,
+        weights=weights,
+        order_name=order,
+        padded=padded,
+        block_factor=choose_gatherer(opened).block_factor,
     )
     if order != "nanotron":
         return blend

@@ -68,10 +68,10 @@ def show(
     if step is not None:
         segment = segment_at(segments, step)
         rows = provenance.where(segment.dataset, segment.schedule, step)
-        pieces = []
-        for row in rows:
-            file, ids = _row(segment.dataset, row.slot.position)
-            pieces.append((_slot_name(row.slot), file, ids))
+        pieces = [
+            (_slot_name(row.slot), *_row(segment.dataset, row.slot.position))
+            for row in rows
+        ]
     elif position is not None:
         dataset = segments[0].dataset
         number = check_index(position, len(dataset), "position")

@@ -94,8 +94,7 @@ class RemoteEncoder(NamedTuple):
         lengths, documents, token_ids = [
             np.frombuffer(array, np.int64) for array in arrays[1:]
         ]
-        found_tokens = documents, token_ids
-        return EncodedBatch(ids, lengths, found_tokens, (), answer["skipped"])
+        return EncodedBatch(ids, lengths, (documents, token_ids), (), answer["skipped"])
 
 
 def _send(connection: Connection, message: Any, *contents: Any) -> None:

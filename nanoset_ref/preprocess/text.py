@@ -173,7 +173,7 @@ def _files(name: str) -> list[str] | None:
     if path.is_dir():
         if _is_saved(path):
             return None
-        files = [str(file) for file in text_files(path)]
+        files = list(map(str, text_files(path)))
     elif path.exists():
         raise InputError(
             f"{name} is neither a regular file nor a folder; copy its content into a file"

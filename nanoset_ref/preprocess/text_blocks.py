@@ -176,9 +176,8 @@ class TextBatch:
                 text = text_of(row, part.columns)
             except DocumentError as error:
                 if part.on_error == "raise":
-                    document = Document("", self.block, number)
-                    message = f"{document.file_and_line}: {error}"
-                    raise DocumentError(error.reason, message) from None
+                    place = Document("", self.block, number).file_and_line
+                    raise DocumentError(error.reason, f"{place}: {error}") from None
                 skipped[error.reason] += 1
                 continue
             if text is not None:

@@ -12,7 +12,9 @@ from run_config import GPT2, run_tree
 from token_files import write_range
 
 from nanoset_ref.cli.estimate_sources import Source, SourceBlend
+from nanoset_ref.load.blocks import choose_sizes, count_buffers
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.gather import PageCacheGatherer
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 from nanoset_ref.preprocess.tokenizer import load_tokenizer
@@ -96,6 +98,23 @@ def test_a_file_that_is_given_twice_is_two_sources(ask, files):
     samples = [source["samples"] for source in stage["sources"]]
     reads = [source["read"] for source in stage["sources"]]
     assert samples == reads == [30, 30]
+
+
+@pytest.mark.parametrize("block_factor", [1, 4])
+def test_the_buffers_are_as_large_as_those_of_the_loader(
+    ask, files, monkeypatch, block_factor
+):
+    """Blocks of files in a bucket, or of files larger than memory, are four times as large."""
+    monkeypatch.setattr(PageCacheGatherer, "block_factor", block_factor)
+    batch = 50_000
+    options = ("--sequence-length", 4, "--num-samples", 2 * batch)
+    (stage,) = ask("estimate", "--data", *files, *options, "--micro-batch-size", batch)[
+        "stages"
+    ]
+    buffers = count_buffers(0, None, 0)
+    sizes = choose_sizes(Nanoset(files, None, 4), batch, buffers, shared=False)
+    rows, row_length = sizes.shape
+    assert stage["buffer_bytes"] == buffers * rows * row_length * 4
 
 
 @pytest.mark.parametrize("read_to", [100, 500, 900])
