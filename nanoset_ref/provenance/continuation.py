@@ -294,7 +294,7 @@ class _PlanFiles:
             for position, probe in self.plan["probes"].items():
                 if int(position) < num_samples:
                     pair = list(order[int(position)])
-                    is_same = is_same and pair == probe[:2]
+                    is_same &= pair == probe[:2]
         if not is_same:
             raise ValueError(
                 "the order cannot be built again from its plan: "
