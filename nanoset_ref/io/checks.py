@@ -8,7 +8,8 @@ from collections.abc import Collection
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nanoset_ref.io.types import Int64Array
 
 OptionClass = TypeVar("OptionClass", bound=Any)
 
@@ -38,9 +39,7 @@ def whole_number(
     return number
 
 
-def normalize_indices(
-    positions: Any, length: int, what: str = "samples"
-) -> NDArray[np.int64]:
+def normalize_indices(positions: Any, length: int, what: str = "samples") -> Int64Array:
     """Positions in [-length, length), int64 of their shape, the negative ones counted from the end.
 
     Raises:

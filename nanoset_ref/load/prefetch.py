@@ -16,13 +16,12 @@ from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.threads import close_pool
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, writable_copy
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
@@ -95,7 +94,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
 class ReadRequest(NamedTuple):
     """Sent to a worker: read the rows at `positions`, int64 [n], into a buffer."""
 
-    positions: NDArray[np.int64]
+    positions: Int64Array
     buffer: int
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.schedule import Layout, Schedule
 
 logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
                 yield positions
         self.consumed_train_samples = end
 
-    def blocks(self, max_batches: int) -> Iterator[NDArray[np.int64]]:
+    def blocks(self, max_batches: int) -> Iterator[Int64Array]:
         """The positions that iterating yields, many batches at a time.
 
         Args:

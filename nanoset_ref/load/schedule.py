@@ -20,9 +20,9 @@ import dataclasses
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
+from nanoset_ref.io.types import Int64Array
 
 Layout = Literal["strided", "contiguous"]
 
@@ -151,9 +151,7 @@ class Schedule:
         first = start + dp_rank * rows
         return range(first, first + rows)
 
-    def rank_batches(
-        self, start: int, dp_rank: int, num_batches: int
-    ) -> NDArray[np.int64]:
+    def rank_batches(self, start: int, dp_rank: int, num_batches: int) -> Int64Array:
         """One rank, many micro-batches: its positions from `start` on, int64 [num_batches, B]."""
         samples = self.dp_size * self.micro_batch_size
         rows = np.arange(dp_rank, samples, self.dp_size)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.html_table import html_table
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.orders.base import Order
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # label, sources and color of sources that are drawn as one
 Group = tuple[str, list[int], str]
@@ -50,10 +50,10 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def draw_sources(
-    sources_at: Callable[[Ints], NDArray[Any]],
+    sources_at: Callable[[Int64Array], NDArray[Any]],
     positions: range,
     names: Sequence[str],
-    sizes: Ints,
+    sizes: Int64Array,
     shares: Floats | None,
     title: str,
 ) -> Any:
@@ -134,9 +134,9 @@ def order_table(order: Order) -> str:
 
 def _count(
     sources_at: Any,
-    edges: Ints,
+    edges: Int64Array,
     sources: int,
-) -> Ints:
+) -> Int64Array:
     """Positions of each source that were counted in each bin: int64 [bins, sources]."""
     counts = []
     for start, next_start in itertools.pairwise(edges):
@@ -167,7 +167,7 @@ def _groups(names: Sequence[str], read: Floats) -> list[Group]:
 
 def _draw_shares(
     axes: Any,
-    edges: Ints,
+    edges: Int64Array,
     fractions: Floats,
     groups: list[Group],
     shares: Floats | None,
@@ -204,7 +204,7 @@ def _draw_passes(
     axes: Any,
     read: Floats,
     groups: list[Group],
-    sizes: Ints,
+    sizes: Int64Array,
 ) -> None:
     """A bar for each group: how often it is read, from the samples read [sources]."""
     longest = 1.0

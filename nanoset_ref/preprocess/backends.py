@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.torchrun import integer_setting
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.preprocess.piece_cutter import PieceCutter
 from nanoset_ref.preprocess.special_tokens import IdFinder
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 MAX_THREADS = 1024
 BATCH_CHARS = 1 << 22  # encoded at a time, to bound the memory
 # ids [sum(lengths)], lengths [texts]
-IdsAndLengths = tuple[NDArray[Any], NDArray[np.int64]]
+IdsAndLengths = tuple[NDArray[Any], Int64Array]
 Encode = Callable[[list[str]], IdsAndLengths]
 
 

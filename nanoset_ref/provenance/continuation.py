@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Json
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
@@ -307,7 +307,7 @@ class _PlanFiles:
         reads: list[NDArray[np.integer]],
         key: Key,
         unit: int,
-    ) -> NDArray[np.int64]:
+    ) -> Int64Array:
         """Count the reads of each unit of tokens of a file.
 
         Args:

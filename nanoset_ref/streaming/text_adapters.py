@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.streaming.file_map import FileMap
 
 SCAN_BYTES = 1 << 24  # compared at once
@@ -268,7 +269,7 @@ def _columns(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _offsets_of(data: NDArray[np.uint8], character: str) -> NDArray[np.int64]:
+def _offsets_of(data: NDArray[np.uint8], character: str) -> Int64Array:
     """The offsets of an ASCII character, SCAN_BYTES at a time: a mask is as large as its data."""
     offsets = [np.empty(0, np.int64)]
     for start in range(0, len(data), SCAN_BYTES):
