@@ -170,7 +170,7 @@ def _count(draws, step):
 
 @njit
 def _mask(step):
-    """The bits of a step, all set."""
+    """A mask (int64) of the bits of a step (int64)."""
     mask = 1
     while mask < step:
         mask += mask + 1
@@ -234,7 +234,13 @@ def _move(draws, steps, places, heads, nexts, filter_bits, backwards):
 
 @njit
 def _may_move(draws, first, step, after, filter_bits):
-    """Whether a span may move a traced number: its steps are `step` to above `after`."""
+    """Whether a span may move a traced number: its steps are `step` to above `after`.
+
+    Args:
+        draws, filter_bits: see `_move`.
+        first: int64, the span's first draw.
+        step, after: int64.
+    """
     mask = _mask(step)
     found = np.int64(step - DRAWS_PER_SPAN <= mask >> 1)
     for k in range(first, first + DRAWS_PER_SPAN):
@@ -246,13 +252,17 @@ def _may_move(draws, first, step, after, filter_bits):
 
 @njit
 def _bit(filter_bits, place):
-    """The bit of a place in the filter."""
+    """The bit of a place (int64) in the filter, uint32 [FILTER_WORDS]: int64, 0 or 1."""
     return np.int64(filter_bits[place >> 5 & (FILTER_WORDS - 1)]) >> (place & 31) & 1
 
 
 @njit
 def _take_out(places, heads, nexts, place):
-    """Remove the number at a place from the table; -1 if there is none."""
+    """Remove the number at a place (int64) from the table (see `_move`).
+
+    Returns:
+        Its index in `places`; -1 if there is none.
+    """
     slot = place & (SLOTS - 1)
     item = heads[slot]
     before = -1
@@ -268,7 +278,11 @@ def _take_out(places, heads, nexts, place):
 
 @njit
 def _put(places, heads, nexts, filter_bits, item, place):
-    """Move a number to a place, also in the table; -1 stands for no number."""
+    """Move a number to a place (int64), also in the table and the filter (see `_move`).
+
+    Args:
+        item: int64, its index in `places`; -1: there is none.
+    """
     if item >= 0:
         places[item] = place
         nexts[item] = heads[place & (SLOTS - 1)]
