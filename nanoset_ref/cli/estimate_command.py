@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+# each loads its modules when used
 from nanoset_ref import provenance, tokens, train
 from nanoset_ref.cli.arguments import NotNegative, Positive, UsageError
 from nanoset_ref.cli.estimate_sources import (
@@ -28,8 +29,6 @@ from nanoset_ref.cli.estimate_sources import (
 )
 from nanoset_ref.cli.run_options import RunOptions
 from nanoset_ref.io.error_text import pluralize, redact
-
-# each loads its modules when used
 from nanoset_ref.io.types import Json
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
