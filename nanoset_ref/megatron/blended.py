@@ -68,12 +68,8 @@ class BlendedNanoset(MegatronRows):
                     "data_path_per_split"
                 )
         self.shares = self.weights if self.size is None else as_shares(self.weights)
-        description = {
-            "index": "blend",
-            "algorithm": ALGORITHM,
-            "weights": self.shares,
-            "size": self.size,
-        }
+        description = {"index": "blend", "algorithm": ALGORITHM}
+        description |= {"weights": self.shares, "size": self.size}
         self.dataset_index, self.dataset_sample_index = load_or_build(
             config.path_to_cache,
             description,

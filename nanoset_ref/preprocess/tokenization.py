@@ -128,9 +128,7 @@ def tokenize_documents(
     ):
         if ranks:
             broadcast(ranks, encoder.worker_config)
-        remote = [
-            partial(_encode_remotely, encoder, process) for process in workers + ranks
-        ]
+        remote = [partial(_encode_in, encoder, process) for process in workers + ranks]
         local = [encoder.encode_text] * num_threads(num_workers)
         skipped = _encode_all(source, encoder, [*remote, *local], opened, bar)
     encoder.special_token_counts.warn()
@@ -156,7 +154,7 @@ def progress_bar(*arguments: Any, shown: bool | None = None, **options: Any) -> 
     return tqdm(*arguments, disable=hidden, dynamic_ncols=True, **options)
 
 
-def _encode_remotely(
+def _encode_in(
     encoder: Encoder, process: RemoteEncoder, batch: TextBatch
 ) -> EncodedBatch:
     """Encode a batch in another process; if that fails, encode it here, which raises the error."""
