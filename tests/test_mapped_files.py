@@ -21,7 +21,7 @@ from nanoset_ref import (
     PackedNanoset,
     build_nanoset_dataloader,
 )
-from nanoset_ref.io import mapping
+from nanoset_ref.io import mmap_limit
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.load.bucket_gather import BucketGatherer
@@ -144,7 +144,7 @@ def test_a_mapped_file_that_is_truncated_is_an_error_that_names_it(found, number
 
 def truncate_and_read_all(folder):
     # small files are read, not mapped
-    mapping.MAX_READ_BYTES = 0
+    mmap_limit.MAX_READ_BYTES = 0
     for number in range(len(READERS)):
         child = os.fork()
         if not child:

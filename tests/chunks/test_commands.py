@@ -6,7 +6,13 @@ import re
 import pytest
 from tokenizers import Tokenizer
 
-from nanoset_ref.chunks import TokenizeConfig, mix, subsets, tokenize, validate
+from nanoset_ref.chunks import (
+    TokenizeConfig,
+    mix,
+    subset_tokenization,
+    tokenize,
+    validate,
+)
 from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
@@ -140,7 +146,7 @@ def test_ctrl_c_ends_a_command_in_one_line(monkeypatch, capsys):
     def interrupted(input_root, out_root):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(subsets, "find_subsets", interrupted)
+    monkeypatch.setattr(subset_tokenization, "find_subsets", interrupted)
     assert main("tokenize --input_root a --out_root b --tokenizer c".split()) == 1
     assert capsys.readouterr().err == (
         "nanoset_ref.chunks tokenize: error: interrupted; the same command continues after the last complete file\n"

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, processors
 
 from nanoset_ref import build_nanoset_dataloader, plain
 from nanoset_ref.chunks import chunks_to_tokens, mix, validate
-from nanoset_ref.chunks import subsets as module
+from nanoset_ref.chunks import subset_tokenization as module
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest
 from nanoset_ref.chunks.subset_tokenization import (
     TokenizeConfig,

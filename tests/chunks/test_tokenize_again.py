@@ -9,7 +9,7 @@ import pytest
 from chunk_helpers import rows_of, write_subsets
 
 from nanoset_ref.chunks import mix
-from nanoset_ref.chunks import subsets as module
+from nanoset_ref.chunks import subset_tokenization as module
 from nanoset_ref.chunks.chunk_manifest import ChunkManifest, ManifestError
 from nanoset_ref.chunks.subset_tokenization import TokenizeConfig, tokenize
 from nanoset_ref.tokens import TokenFileWriter

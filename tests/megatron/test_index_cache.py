@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 
-from nanoset_ref.io import mapping
+from nanoset_ref.io import mmap_limit
 from nanoset_ref.io.index_cache import IndexCacheWarning, load_or_build
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
 
@@ -31,7 +31,7 @@ class Builder:
     "largest", [1327, 1328], ids=["mapped", "read"]
 )  # bytes of a file that is read: 128 of its header, 4 for each number
 def test_an_index_is_built_once_and_read_only(tmp_path, monkeypatch, largest):
-    monkeypatch.setattr(mapping, "MAX_READ_BYTES", largest)
+    monkeypatch.setattr(mmap_limit, "MAX_READ_BYTES", largest)
     build, other, folder = Builder(), Builder(1), tmp_path / "new" / "folder"
     for _ in range(2):
         values, empty = load_or_build(folder, DESCRIPTION, NAMES, build)
