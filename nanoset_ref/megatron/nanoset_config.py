@@ -136,25 +136,28 @@ class NanosetConfig(DocumentOptions):
 
     def _wrong_fields(self) -> Iterator[str]:
         """Yield a message for each invalid field."""
-        yield from _integer_problems("random_seed", self.random_seed, 0, 2**32)
-        yield from _integer_problems("sequence_length", self.sequence_length, 1, 2**31)
-        yield from _integer_problems("pad_id", self.pad_id)
-        if self.eos_token_id is not None:
-            yield from _integer_problems("eos_token_id", self.eos_token_id, 0)
-        if self.data_path_per_split is not None:
-            yield from _triple_problems("data_path_per_split", self.data_path_per_split)
-        counts = self.split_num_samples
+        given: Any = self  # a caller may give values of any type
+        yield from _integer_problems("random_seed", given.random_seed, 0, 2**32)
+        yield from _integer_problems("sequence_length", given.sequence_length, 1, 2**31)
+        yield from _integer_problems("pad_id", given.pad_id)
+        if given.eos_token_id is not None:
+            yield from _integer_problems("eos_token_id", given.eos_token_id, 0)
+        if given.data_path_per_split is not None:
+            yield from _triple_problems(
+                "data_path_per_split", given.data_path_per_split
+            )
+        counts = given.split_num_samples
         yield from _triple_problems("split_num_samples", counts)
         for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
             if count is not None:
                 name = f"split_num_samples[{number}]"
                 yield from _integer_problems(name, count, 0, MAX_SAMPLES + 1)
         yield from flag_problems(self)
-        surplus = self.mid_level_dataset_surplus
+        surplus = given.mid_level_dataset_surplus
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
             yield f"mid_level_dataset_surplus: should be a number of at least 0, got {surplus!r}"
-        if not isinstance(self.split, (str, NoneType)):
-            yield f"split: should be a string, got {short_repr(self.split)}"
+        if not isinstance(given.split, (str, NoneType)):
+            yield f"split: should be a string, got {short_repr(given.split)}"
 
     def _broken_rules(self) -> Iterator[str]:
         """Yield a message for each rule that valid fields break together."""
