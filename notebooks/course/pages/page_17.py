@@ -368,7 +368,7 @@ def answer_8():
                 tokens: {way: (values, None) for way, values in found.items()}
                 for tokens, found in cost.items()
             },
-            "Ten times the run: file order costs the narrower model 3.3 times as much, the wider 1.9",
+            "In a run ten times as long, file order costs 3.3 times as much, the wider model 1.9",
             "shuffled",
             "not run",
         ),
