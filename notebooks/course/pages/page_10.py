@@ -75,7 +75,7 @@ def answer_1(adapter):
     assert copies == plain.interleave([list(range(12))] * 4, 1)
 
 
-@answer("10.2", 1, words=("is odd",))
+@answer("10.2", (1, 1), words=("is odd",))
 def answer_2(adapter, hparams):
     rows = {}
     for rank in range(2):
@@ -140,7 +140,7 @@ def answer_5(adapter, hparams, whole):
         plots.dealt(
             DOCUMENTS,
             {"four workers": batch_of(whole[:2]), "two workers": batch_of(fewer, 2)},
-            "Another number of workers loses the letter again",
+            "A different number of workers loses the letter again",
             count=True,
         ),
         "The same stop, continued with two workers.",
