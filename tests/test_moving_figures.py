@@ -134,7 +134,7 @@ def test_workers_hold_what_left_the_sampler_and_did_not_reach_the_loop() -> None
             held = [k for k in range(delivered, given) if k % workers == worker]
             assert texts(found[f"worker {worker}"]) == held
         assert frame[0].endswith(
-            f"{given} given out: a resume from there skips {workers * ahead}"
+            f"{given} handed out: a resume from there skips {workers * ahead}"
         )
 
 

@@ -133,16 +133,16 @@ def answer_4(loader, paths, dataset):
     ]
     have = {
         "the epoch": samples,
-        "the sampler gave out": samples[:given_out],
+        "handed out": samples[:given_out],
         "the loop got": samples[:delivered],
     }
     show(
         batches.samples(
-            have, "Four samples were given out and not delivered", lost=range(delivered, given_out)
+            have, "Four samples were handed out and not delivered", lost=range(delivered, given_out)
         ),
         "Each sample with its position and its first token. A resume from the sampler's count would skip the"
         " four in red.",
-        "Three rows of samples: the ten of the epoch, positions 0 to 4 which the sampler gave out, and "
+        "Three rows of samples: the ten of the epoch, positions 0 to 4 which the sampler handed out, and "
         "position 0 which the training loop got. Positions 1 to 4 are framed in red: prefetched and not "
         "delivered.",
     )
@@ -164,7 +164,7 @@ def loader_ahead(nanoset, workers, batches_ahead):
 
 @cache
 def given_out(nanoset, workers, ahead, most):
-    """How many samples the sampler has given out once the loop got 1, 2, ... `most`, in batches of one."""
+    """How many samples the sampler has handed out once the loop got 1, 2, ... `most`, in batches of one."""
     loader = loader_ahead(nanoset, workers, ahead)
     return [loader.batch_sampler.consumed_train_samples for _ in islice(loader, most)]
 
@@ -185,7 +185,7 @@ def figure_1(paths):
             ]
         rows["delivered"] = boxes[:delivered]
         return State(
-            f"{delivered} delivered, {given} given out: a resume from there skips {given - delivered}",
+            f"{delivered} delivered, {given} handed out: a resume from there skips {given - delivered}",
             rows,
         )
 
