@@ -33,6 +33,7 @@ from nanoset_ref.megatron import (
     MMapIndexedDatasetBuilder,
     preprocess_corpus,
 )
+from nanoset_ref.preprocess import preprocess
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -300,6 +301,35 @@ def test_notebooks_01_and_11_say_what_benchmarks_streaming_measured() -> None:
     assert f"feeds {slow // 66_000} of them" in page
     first = f"one core takes {days:.0f} days for a trillion tokens with one library"
     assert f"{first} and {hours:.0f} hours with another" in page_text("01")
+    assert round(15.6 * days / 64) == 4 and round(15.6 * hours / 64) == 5
+    assert (
+        "64 such cores take four days or five hours for the 15.6 trillion"
+        in page_text("01")
+    )
+
+
+def test_notebook_15_says_what_one_per_cent_of_a_run_is() -> None:
+    assert round(0.01 * 16_384 * 54 * 24, -3) == 212_000
+    assert "54 days of Llama 3 405B's 16,384 GPUs" in page_text("15")
+    assert "is 212,000 GPU hours" in page_text("15")
+
+
+def test_document_d_is_text_d_of_its_file_as_notebook_14_says(tmp_path: Path) -> None:
+    """Blank lines, and lines that are left out, do not count."""
+    texts = ["one", "", "three", "four"]
+    lines = [json.dumps({"text": text, "url": f"u/{text}"}) for text in texts]
+    lines.insert(1, "")
+    lines.insert(3, "no JSON")
+    path, folder = tmp_path / "texts.jsonl", prepare_corpus(tmp_path).tokenizer
+    path.write_text("\n".join(lines) + "\n")
+    preprocess(
+        path, tmp_path / "texts", folder, append_eod=True, backend="hf", on_error="skip"
+    )
+    file = TokenFile(tmp_path / "texts_input_ids.npy")
+    documents = np.split(file.tokens, file.document_offsets[1:-1])
+    tokenizer = load_tokenizer(folder)
+    assert [tokenizer.decode(ids[:-1]) for ids in documents] == texts
+    assert "document $d$ is text $d$ of the file that was tokenized" in page_text("14")
 
 
 @pytest.mark.parametrize("number", [f"{number:02}" for number in range(1, 19)])
