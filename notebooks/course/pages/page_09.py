@@ -288,7 +288,7 @@ def answer_3(causal_losses, masked_losses, own, mean, counts, test):
     )
 
 
-@answer("09.4", False, words=("What the mask gained it",))
+@answer("09.4", False, words=("It gained more from the mask",))
 def answer_4(masked, test, counts, mean):
     with torch.no_grad():
         ignored = losses_of(masked, test, False)[counts].mean().item()
