@@ -68,7 +68,7 @@ def opening():
             range(1, 5),
         ),
         "The color is the number. The dots are 206 and 207; a line is the slide of the round (shown up to round "
-        "4). What leaves the board on one side comes in again on the other.",
+        "4). What leaves the board on one side re-enters on the other.",
         "Eight boards of 25 by 16 colored cells: in order, after 1, 2, 3, 4, 6 and 10 rounds in which "
         "columns and rows slide in turn, and NumPy's shuffle. After round 1 bands are left, after 10 the "
         "board looks as random as NumPy's.",
