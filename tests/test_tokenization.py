@@ -19,6 +19,7 @@ import pytest
 import tqdm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ranks import free_port
 
 from nanoset_ref.chunks.subset_tokenization import TokenizeConfig, tokenize
 from nanoset_ref.megatron import MMapIndexedDataset
@@ -466,10 +467,8 @@ def test_no_signal_is_lost_in_the_hooks_of_a_fork(hook, said):
 def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(
     start, tmp_path, killed
 ):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torchrun = f"-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1 --master-port {port}"
+    torchrun = "-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1"
+    torchrun = f"{torchrun} --master-port {free_port()}"
     process, word = start(f"--input {tmp_path}/big.jsonl", torchrun)
     wait_until(lambda: len(processes_with(word)) >= 3)
     if killed.endswith("at work"):

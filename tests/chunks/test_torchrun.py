@@ -1,18 +1,17 @@
 """Tokenising with the ranks of torchrun, on two nodes (which share this machine)."""
 
-import socket
 import subprocess
 import sys
+
+from ranks import free_port
 
 from nanoset_ref.chunks import TokenizeConfig, tokenize
 
 
-def run_on_two_nodes(arguments, timeout=240):
+def run_on_two_nodes(arguments):
     """(exit code, stdout, stderr) per node; each node has one rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torchrun = f"-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {port}"
+    torchrun = "-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1"
+    torchrun = f"{torchrun} --master-port {free_port()}"
     nodes = [
         subprocess.Popen(
             [
@@ -30,7 +29,7 @@ def run_on_two_nodes(arguments, timeout=240):
         )
         for node in range(2)
     ]
-    said = [node.communicate(timeout=timeout) for node in nodes]
+    said = [node.communicate() for node in nodes]
     return [(node.returncode, *texts) for node, texts in zip(nodes, said, strict=True)]
 
 

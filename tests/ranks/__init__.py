@@ -6,6 +6,7 @@ five seconds. The first run pays for the server.
 
 import contextlib
 import functools
+import itertools
 import multiprocessing
 import os
 import socket
@@ -31,10 +32,17 @@ def start_server() -> None:
         forkserver.ensure_running()
 
 
+# of ports; processes that run tests side by side begin far from each other
+NUMBERS = itertools.count(os.getpid() * 1009)
+
+
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port that may be bound seconds later: no system gives one below 32768 to who asks for any."""
+    while True:
+        port = 12_000 + next(NUMBERS) % 20_000
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 class Ranks:

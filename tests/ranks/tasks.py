@@ -15,6 +15,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from nanoset_ref import train
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.train import Config, DistributedModel, checkpoint
+from nanoset_ref.train import run as training_run
 from nanoset_ref.train.checkpoint import CheckpointError, Checkpoints
 from nanoset_ref.train.parallel import layout_from_mesh, start_world
 
@@ -117,6 +118,42 @@ def train_with_small_files(words: list[str], size: int) -> int:
 
 
 train_run = train.main
+
+
+def train_and_hold(words: list[str], place: str, step: int) -> int:
+    """Train until the first rank holds at a step, for good: the others wait for it, and a test may take its time.
+
+    Args:
+        words: of the command.
+        place: "line" (its metrics are written), "shards" (of its checkpoint, which has no state) or "state" (which is
+            written, and the checkpoint has not got its name).
+        step: the step.
+    """
+    open_metrics, write_state = training_run.continue_metrics, checkpoint._write_state
+
+    def open_and_hold(path, done):
+        file = open_metrics(path, done)
+        write = file.write
+
+        def write_and_hold(line):
+            write(line)
+            if json.loads(line)["step"] == step:
+                signal.pause()
+
+        file.write = write_and_hold
+        return file
+
+    def write_state_and_hold(folder, at, state):
+        if at == step and place == "shards":
+            signal.pause()
+        write_state(folder, at, state)
+        if at == step and place == "state":
+            signal.pause()
+
+    if place == "line":
+        training_run.continue_metrics = open_and_hold
+    checkpoint._write_state = write_state_and_hold
+    return train.main(words)
 
 
 def train_in_own_folder(folder: str, arguments: list[str]) -> None:

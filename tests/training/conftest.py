@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from ranks import Ranks
-from ranks.tasks import train_run
+from ranks.tasks import train_and_hold, train_run
 from run_config import run_tree
 
 from nanoset_ref.tokens import TokenFileWriter
@@ -37,15 +37,13 @@ class Runs:
         )  # JSON is YAML
         return str(path)
 
-    def start(self, name, **options):
+    def start(self, name, hold=(), **options):
+        """Start a run; `hold` is the place and the step at which it never goes on (see `train_and_hold`)."""
         config = self.config(name, **options)
         size = options.get("dp", 1) * options.get("pp", 1) * options.get("tp", 1)
-        return Ranks(
-            size,
-            train_run,
-            (["--config", config, "--log-samples"],),
-            self.folder / f"{name}.log",
-        )
+        words = ["--config", config, "--log-samples"]
+        target = train_and_hold if hold else train_run
+        return Ranks(size, target, (words, *hold), self.folder / f"{name}.log")
 
     def finish(self, name, **options):
         self.start(name, **options).wait()
@@ -60,10 +58,14 @@ class Runs:
             assert 0 <= line.pop("data_wait") <= 1
         return lines
 
-    def kill_after(self, goal, name, seconds=0.0, **options):
-        """Start a run, and SIGKILL all ranks `seconds` after it wrote `goal` lines; False if it ended before."""
-        ranks = self.start(name, **options)
-        while len(self.lines(name)) < goal:
+    def kill_after(self, goal, name, **options):
+        """Let a run hold when it has written the line of step `goal`, and SIGKILL all ranks."""
+        ranks = self.start(name, hold=("line", goal), **options)
+        assert self.kill_once(lambda: len(self.lines(name)) >= goal, ranks)
+
+    def kill_once(self, happened, ranks, seconds=0.0):
+        """SIGKILL all ranks `seconds` after something has happened; False if they ended before."""
+        while not happened():
             if all(process.exitcode == 0 for process in ranks.processes):
                 return False
             assert not any(process.exitcode for process in ranks.processes), (

@@ -34,8 +34,12 @@ def test_killed_at_random_moments_a_run_equals_the_uninterrupted_one_bit_for_bit
     ]
     moments = random.Random(7)
     for round_ in range(5):  # in both stages, whatever the machine's speed
-        if not runs.kill_after(
-            4 * round_ + moments.randint(0, 4), "killed", moments.uniform(0, 0.15), dp=2
+        goal = 4 * round_ + moments.randint(0, 4)
+        ranks = runs.start("killed", dp=2)
+        if not runs.kill_once(
+            lambda goal=goal: len(runs.lines("killed")) >= goal,
+            ranks,
+            moments.uniform(0, 0.15),
         ):
             break
         assert runs.lines("killed") == whole[: len(runs.lines("killed"))]
@@ -46,21 +50,19 @@ def test_killed_while_a_checkpoint_is_written_it_goes_on_from_the_one_before(
     runs, whole
 ):
     torn = runs.folder / "torn"
-    for _ in range(2):
-        ranks = runs.start("torn", dp=2)
-        while not any(torn.glob(".step-*.tmp/shard*")):
-            assert all(process.exitcode is None for process in ranks.processes), (
-                ranks.log.read_text()
-            )
-        ranks.kill()
-        assert any(torn.glob(".step-*.tmp"))
+    for place, written in (("shards", "shard*"), ("state", "state.json")):
+        ranks = runs.start("torn", hold=(place, 6), dp=2)
+        hidden = f".step-00000006.tmp/{written}"
+        assert runs.kill_once(lambda hidden=hidden: any(torn.glob(hidden)), ranks)
+        saved = sorted(path.name for path in torn.glob("*step-*"))
+        assert saved == [".step-00000006.tmp", "step-00000003"]
     assert runs.finish("torn", dp=2) == whole
     assert not any(torn.glob(".step-*.tmp"))
 
 
 def test_other_numbers_of_ranks_read_the_same_global_batches(runs, whole):
     for dp, goal in ((4, 5), (1, 11)):
-        assert runs.kill_after(goal, "elastic", dp=dp, accumulation=4 // dp)
+        runs.kill_after(goal, "elastic", dp=dp, accumulation=4 // dp)
     lines = runs.finish("elastic", dp=2)
     assert global_batches(lines) == global_batches(whole)
     assert [len(line["samples"]) for line in lines[:3] + lines[5:9] + lines[-2:]] == [
@@ -75,7 +77,7 @@ def test_three_ranks_resume_bit_for_bit_as_well(runs):
     """With DistributedDataParallel they do not: it adds up in another order after its first step."""
     options = {"steps": 9, "dp": 3, "accumulation": 1, "model": LLAMA}
     whole = runs.finish("three", **options)
-    assert runs.kill_after(4, "three again", **options)
+    runs.kill_after(4, "three again", **options)
     assert runs.finish("three again", **options) == whole
 
 
@@ -83,7 +85,7 @@ def test_three_ranks_resume_bit_for_bit_as_well(runs):
 def test_a_model_that_is_cut_has_the_losses_of_the_whole_one(runs, cut):
     options = {"steps": 9, "interval": 4, "model": LLAMA}
     whole = runs.lines("one process") or runs.finish("one process", **options)
-    assert runs.kill_after(5, cut, **options, **{cut: 2})
+    runs.kill_after(5, cut, **options, **{cut: 2})
     lines = runs.finish(cut, **options, **{cut: 2})
     assert global_batches(lines) == global_batches(whole)
     for name in ("loss", "gradient_norm"):
