@@ -27,6 +27,7 @@ class BucketServer(threading.Thread):
             answer at all).
         log: "METHOD path" of every request, and bytes sent in `sent`.
         most: requests that waited for their answers at once.
+        together: no answer is sent before so many requests have waited at once.
         denied: "METHOD path" of what answers 403.
         conditional: whether conditions (If-Match, If-Unmodified-Since) are looked at.
         told: which of "ETag" and "Last-Modified" an answer has.
@@ -46,6 +47,7 @@ class BucketServer(threading.Thread):
             threading.Event(),
         )
         self.waiting = self.most = 0
+        self.held = []
         self.reset()
         self.loop = asyncio.new_event_loop()
 
@@ -60,6 +62,7 @@ class BucketServer(threading.Thread):
             None,
         )
         self.signed, self.conditions, self.stalled = set(), [], set()
+        self.together = 0
 
     def run(self):
         server = self.loop.run_until_complete(
@@ -190,7 +193,11 @@ class Connection(asyncio.Protocol):
             answer = self.server.answer(method, target, headers, body)
             self.server.waiting += 1
             self.server.most = max(self.server.most, self.server.waiting)
-            self.server.loop.call_later(self.server.latency, self.send, method, *answer)
+            self.server.held.append(functools.partial(self.send, method, *answer))
+            if self.server.most >= self.server.together:
+                for send in self.server.held:
+                    self.server.loop.call_later(self.server.latency, send)
+                self.server.held.clear()
 
     def send(self, method, answer, fault):
         status, extra, content = answer

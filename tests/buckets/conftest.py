@@ -50,7 +50,7 @@ def bucket(server, folder, monkeypatch):
     for name, value in {
         **variables,
         "AWS_REGION": "us-east-1",
-        "NANOSET_REF_TIMEOUT": "3",
+        "NANOSET_REF_TIMEOUT": "60",
     }.items():
         monkeypatch.setenv(name, value)
     urllib.request.urlopen(
@@ -63,6 +63,21 @@ def bucket(server, folder, monkeypatch):
         server.keep(f"/tokens/{file.name}", file.read_bytes())
     server.log.clear()
     return "s3://tokens"
+
+
+@pytest.fixture
+def lose_patience(monkeypatch):
+    """A function: from its call on, a server is given up when it has been asked twice, however fast this machine is."""
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += 1000 * seconds
+
+    def start():
+        monkeypatch.setattr(buckets.time, "sleep", sleep)
+        monkeypatch.setattr(buckets.time, "monotonic", lambda: now[0])
+
+    return start
 
 
 @pytest.fixture

@@ -18,13 +18,17 @@ from nanoset_ref.train import ConfigError, load_config
 
 @pytest.mark.parametrize("fault", [500, 503, "cut", "half", "stall"])
 def test_a_server_with_faults_is_asked_again_and_given_up(
-    bucket, folder, server, fault
+    bucket, folder, server, fault, monkeypatch, lose_patience
 ):
+    stalls = fault in ("half", "stall")
+    if stalls:  # which is noticed after a quarter of this
+        monkeypatch.setenv("NANOSET_REF_TIMEOUT", "8")
     rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
     expected, positions = dataset(folder, "a").read(np.arange(9)), np.arange(9)
-    server.faults += [fault] * 3
+    server.faults += [fault] * (1 if stalls else 3)
     assert np.array_equal(rows.read(positions), expected)
     assert not server.faults
+    lose_patience()
     server.faults += [fault] * 100_000
     why = (
         "the server truncates its answers"
@@ -37,13 +41,16 @@ def test_a_server_with_faults_is_asked_again_and_given_up(
     server.faults.clear()
 
 
-def test_an_answer_that_is_too_short_is_asked_for_again(bucket, folder, server):
+def test_an_answer_that_is_too_short_is_asked_for_again(
+    bucket, folder, server, lose_patience
+):
     rows, expected = (
         dataset(f"http://127.0.0.1:{server.port}/tokens", "a"),
         dataset(folder, "a").read(np.arange(9)),
     )
     server.faults += ["short"] * 3
     assert np.array_equal(rows.read(np.arange(9)), expected)
+    lose_patience()
     server.faults += ["short"] * 100_000
     with pytest.raises(StorageError, match="a.npy: the server sends less than its"):
         rows.read(np.arange(1))
@@ -54,6 +61,7 @@ def test_a_server_that_never_answers_well_is_given_up_within_the_limit_and_the_l
     bucket, server, monkeypatch, caplog, fault
 ):
     rows, now = dataset(f"http://127.0.0.1:{server.port}/tokens", "a"), [0.0]
+    monkeypatch.setenv("NANOSET_REF_TIMEOUT", "3")
     monkeypatch.setattr(
         buckets.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
     )
@@ -178,8 +186,10 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(
     ],
 )
 def test_what_is_missing_is_said_in_one_line(
-    bucket, folder, server, capsys, url, words
+    bucket, folder, server, capsys, url, words, monkeypatch
 ):
+    if not url.startswith("s3:"):  # nobody answers
+        monkeypatch.setenv("NANOSET_REF_TIMEOUT", "1")
     if "NANOSET_TEST_S3" in os.environ and "denied" in url:
         words = "no token file"
     server.denied.add("HEAD /tokens/denied.npy")
