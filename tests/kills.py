@@ -49,7 +49,7 @@ nanoset_ref.chunks.subset_tokenization nanoset_ref.chunks.mixing nanoset_ref.chu
 nanoset_ref.chunks.downloads nanoset_ref.cli.run_commands nanoset_ref.tokens.conversion nanoset_ref.provenance.auditing
 nanoset_ref.train.run transformers:AutoTokenizer transformers:PreTrainedTokenizerFast nanoset_ref.io.compilation
 """.split()
-GRACE = 5.0  # for what a killed process leaves behind
+GRACE = 60.0  # seconds for what a killed process leaves behind: it may have to wait for a core
 
 
 class Counter:

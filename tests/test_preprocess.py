@@ -82,7 +82,6 @@ def torchrun(*arguments):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
     )
 
 

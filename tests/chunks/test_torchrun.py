@@ -10,7 +10,9 @@ from nanoset_ref.chunks import TokenizeConfig, tokenize
 
 def run_on_two_nodes(arguments):
     """(exit code, stdout, stderr) per node; each node has one rank."""
-    torchrun = "-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1"
+    torchrun = (
+        "-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1"
+    )
     torchrun = f"{torchrun} --master-port {free_port()}"
     nodes = [
         subprocess.Popen(

@@ -70,7 +70,6 @@ def test_a_program_may_end_with_a_loader_half_read(tmp_path, options):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("2\n", "")
 
@@ -103,7 +102,6 @@ def test_a_thread_that_outlives_the_main_thread_gets_all_batches(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("45 ['0', '1', '2']\n", "")
     assert (tmp_path / "written").read_text() == "by a thread"
@@ -138,7 +136,7 @@ def test_workers_of_a_fork_server_end_with_a_trainer_that_is_killed(tmp_path):
         assert trainer.stdout.readline() == "reads\n"
         trainer.kill()
         # the end of its output, which the workers have, too
-        trainer.communicate(timeout=60)
+        trainer.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(trainer.pid, signal.SIGKILL)

@@ -99,7 +99,7 @@ def test_a_rank_that_fails_ends_before_the_others_end_their_part_of_a_collective
         for rank in "01"
     )
     try:
-        said = first.communicate(timeout=60)[1]
+        said = first.communicate(timeout=300)[1]
         assert said == "nanoset_ref.train: error: no such thing\n"
         assert first.returncode == 1
     finally:
