@@ -4,6 +4,7 @@ Both open the same HTML, move a control, and tell what can be seen. V8 comes wit
 there; Chromium or Chrome is driven where one is installed, through its own debugging port.
 """
 
+import contextlib
 import json
 import re
 import shutil
@@ -125,11 +126,17 @@ class Chrome:
             encoding="utf-8",
         )
         self._ask("Page.navigate", url=page.as_uri())
-        while (
-            self._evaluate("[location.href, document.readyState].join()")
-            != f"{page.as_uri()},complete"
-        ):
+        self.wait_for(
+            "[location.href, document.readyState].join()", f"{page.as_uri()},complete"
+        )
+
+    def wait_for(self, expression: str, value: object) -> None:
+        """Until an expression has a value; between two pages there is nowhere to evaluate it."""
+        found = None
+        while found != value:
             time.sleep(0.02)
+            with contextlib.suppress(AssertionError):
+                found = self._evaluate(expression)
 
     def move(self, name: str, start: int, end: int) -> None:
         control = f"labelled({json.dumps(name)})"

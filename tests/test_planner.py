@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.parse
 from collections.abc import Iterator
 from html import unescape
@@ -385,14 +384,9 @@ if pages.BROWSER:  # else it is not collected
             fragment = urllib.parse.quote(json.dumps(p))
             browser._ask("Page.navigate", url="about:blank")
             browser._ask("Page.navigate", url=f"{path.as_uri()}#{fragment}")
-            for _ in range(500):
-                if (
-                    browser._evaluate("typeof open + document.readyState")
-                    == "functioncomplete"
-                ):
-                    return
-                time.sleep(0.02)
-            raise AssertionError("the page did not open")
+            browser.wait_for(
+                "typeof fromFragment + document.readyState", "functioncomplete"
+            )
 
         try:
             p = plan(step=5)
