@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from functools import partial
-from multiprocessing import Pipe
+from multiprocessing import Lock, Pipe
 from pathlib import Path
 
 import numpy as np
@@ -223,14 +223,16 @@ def test_an_error_of_the_input_or_a_killed_worker_ends_the_job_at_once(
         "nanoset_ref.preprocess.text_formats.BLOCK_BYTES", 200
     )  # work for both workers
     before = children()
+    here, receive, first = os.getpid(), encoding_processes._receive, Lock()
 
-    def kill():
-        while not (started := set(children()) - set(before)):
-            time.sleep(0.01)
-        os.kill(started.pop(), signal.SIGKILL)
+    def receive_and_die(connection):
+        work = receive(connection)
+        if os.getpid() != here and first.acquire(block=False):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work
 
     if killed:
-        threading.Thread(target=kill).start()
+        monkeypatch.setattr(encoding_processes, "_receive", receive_and_die)
         error, message = (
             JobError,
             r"worker \d \(pid \d+\) died while it worked .*; nothing was written",

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from itertools import islice
 
@@ -47,14 +46,26 @@ def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypa
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 1)
     source = lines_of(tmp_path / "a.jsonl", map(str, range(9)))
     encoder, begun = Encoder(tokenizer, backend="hf"), []
+    second, released = threading.Event(), threading.Event()
+    close_pool = batch_encoder.close_pool
 
     def encode(batch):
         begun.append(batch)
-        time.sleep(0.2)
+        if len(begun) == 2:
+            second.set()
+            released.wait()
         return encoder.encode_text(batch)
 
+    def close(pool, pending):
+        """The batch under way ends when the pool waits for it."""
+        shutdown = pool.shutdown
+        pool.shutdown = lambda wait: (released.set(), shutdown(wait))
+        close_pool(pool, pending)
+
+    monkeypatch.setattr(batch_encoder, "close_pool", close)
     stream = encoder.stream(batches_of(source), [encode])
     next(stream)
+    second.wait()
     stream.close()
     assert len(begun) == 2  # the one that came, and the one under way
 
@@ -165,7 +176,7 @@ def test_a_program_may_end_with_a_stream_half_read(golden):
         next(concurrent.futures.thread.kept)
     """
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr) == (0, "")
 
