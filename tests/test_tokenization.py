@@ -470,7 +470,8 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(
     start, tmp_path, killed
 ):
     torchrun = "-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1"
-    torchrun = f"{torchrun} --master-port {free_port()}"
+    port = free_port()
+    torchrun = f"{torchrun} --master-port {port}"
     process, word = start(f"--input {tmp_path}/big.jsonl", torchrun)
     wait_until(lambda: len(processes_with(word)) >= 3)
     if killed.endswith("at work"):
@@ -486,7 +487,11 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(
         assert "error: " in process.communicate()[1]
     process.kill()
     wait_until(lambda: not processes_with(word))
-    process, _ = start(f"--input {tmp_path}/small.jsonl", torchrun)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's do
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+    process, _ = start(f"--input {tmp_path}/small.jsonl")
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     names = ["a_input_ids.documents.npy", "a_input_ids.json", "a_input_ids.npy"]

@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ranks import Ranks
+from ranks.tasks import run_script
 
 from nanoset_ref import Nanoset, Schedule
 
@@ -36,15 +36,7 @@ def test_a_recipe_reads_its_share_and_continues_exactly(
     tmp_path: Path, script: Path
 ) -> None:
     np.arange(20_000, dtype=np.uint16).tofile(tmp_path / "a_input_ids.npy")
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-    ]
-    done = subprocess.run([*command, script, tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    Ranks(2, run_script, (str(script), str(tmp_path)), tmp_path / "log").wait()
     dataset = Nanoset.from_config(
         str(tmp_path / "a_input_ids.npy"),
         sequence_length=16,

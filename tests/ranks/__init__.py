@@ -79,7 +79,7 @@ class Ranks:
         for process in self.processes:
             process.join()
 
-    def wait_for_codes(self, seconds: float = 120.0) -> list[int | None]:
+    def wait_for_codes(self, seconds: float = 600.0) -> list[int | None]:
         """The exit codes, when all have ended by themselves."""
         end = time.monotonic() + seconds
         for process in self.processes:

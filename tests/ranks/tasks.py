@@ -3,7 +3,9 @@
 import json
 import os
 import resource
+import runpy
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +156,15 @@ def train_and_hold(words: list[str], place: str, step: int) -> int:
         training_run.continue_metrics = open_and_hold
     checkpoint._write_state = write_state_and_hold
     return train.main(words)
+
+
+def run_script(script: str, *words: str) -> None:
+    """Run a script with words, with what only torchrun puts into the environment, too."""
+    os.environ["LOCAL_WORLD_SIZE"] = os.environ["WORLD_SIZE"]
+    os.environ["TORCHELASTIC_RUN_ID"] = "tests"
+    sys.argv = [script, *words]
+    sys.path.insert(0, str(Path(script).parent))
+    runpy.run_path(script, run_name="__main__")
 
 
 def train_in_own_folder(folder: str, arguments: list[str]) -> None:

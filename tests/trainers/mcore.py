@@ -62,7 +62,8 @@ whole = [batch["input_ids"] for batch in islice(train_iterator(odd, 2), 70)]
 rest = [batch["input_ids"] for batch in islice(train_iterator(odd, 2, 4 * 55), 15)]
 # epochs of 25 batches, which leave out 3 samples
 assert torch.equal(torch.stack(whole[55:]), torch.stack(rest))
-signal.alarm(60)  # an iterator that never yields
+signal.alarm(600)  # an iterator that never yields
 with pytest.raises(ValueError, match="100 samples"):
     next(train_iterator(DATASET, 51))
+signal.alarm(0)
 torch.distributed.destroy_process_group()
