@@ -20,14 +20,14 @@ HERE = Path(__file__).parent
 
 # Of the files that take longest, longest first: what is begun last should be short, or one of two processes waits.
 LONGEST = """
-tests/test_notebooks.py tests/laws/test_our_loaders.py tests/training/test_train_kills.py
-notebooks/06_training_run.ipynb tests/test_kernels.py tests/test_kills.py tests/test_planner.py
-notebooks/12_subsets_to_chunks.ipynb tests/test_trainers_page.py tests/test_executors.py tests/test_text_batches.py
-tests/test_training_data.py tests/laws/test_planted_faults.py tests/laws/test_laws_command.py
-tests/test_tokenization.py tests/streaming/test_trainers.py tests/orders_others/test_olmo_core.py
-notebooks/01_quickstart.ipynb
-notebooks/09_document_masks.ipynb tests/test_combinations.py tests/test_readme.py tests/test_course_facts.py
-tests/encode/test_encode_pieces.py
+tests/test_notebooks.py tests/laws/test_our_loaders.py tests/training/test_train_kills.py tests/test_kills.py
+tests/laws/test_planted_faults.py tests/test_executors.py notebooks/06_training_run.ipynb tests/test_trainers_page.py
+tests/test_training_data.py tests/test_kernels.py tests/laws/test_verdicts.py tests/test_tokenization.py
+notebooks/12_subsets_to_chunks.ipynb tests/test_course_facts.py tests/streaming/test_trainers.py
+tests/test_ownership.py tests/test_planner.py tests/training/test_train_errors.py
+notebooks/01_quickstart.ipynb notebooks/09_document_masks.ipynb tests/test_order_statistics.py
+tests/test_readme.py tests/streaming/test_stream_resume.py notebooks/17_does_the_order_matter.ipynb
+tests/test_combinations.py tests/streaming/test_iterable.py tests/laws/test_laws.py
 """.split()
 
 

@@ -60,7 +60,7 @@ def key_of(cell: Any) -> str | None:
     return found[1] if found else None
 
 
-def run(notebook: Any, folder: Path = FOLDER, timeout: int = 120) -> Any:
+def run(notebook: Any, folder: Path = FOLDER, timeout: int = 900) -> Any:
     """Execute all cells of a page in a fresh kernel, in place."""
     place = {"metadata": {"path": str(folder)}}
     options = {"timeout": timeout, "record_timing": False, "coalesce_streams": True}
