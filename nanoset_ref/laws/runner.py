@@ -208,7 +208,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
                 error=f"no answer in {self.adapter.limit:g} s", kind="hang"
             )
         except (EOFError, OSError):
-            process.join(1)
+            process.join(20)
             trace = EpochTrace(error=f"the process died: exit code {process.exitcode}")
         # the main thread of the last stack that faulthandler wrote, innermost frame first
         stacks = os.pread(stack.fileno(), 1 << 20, 0).decode()

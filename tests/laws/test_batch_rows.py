@@ -92,7 +92,7 @@ def test_rows_of_may_give_numbers_of_numpy_and_torch(form: Any) -> None:
             yield form([row])
 
     options = {"claims": "once ranks owned data", "tail": "drop", "max_batch_size": 1}
-    report = check(make, rows_of=iter, **options, budget=20)
+    report = check(make, rows_of=iter, **options, budget=600)
     assert report.broken == [] == report.unjudged
 
 
@@ -109,7 +109,7 @@ def test_a_batch_without_row_numbers_is_a_finding_that_names_the_way_out(
     batch: Any, message: str
 ) -> None:
     report = check(
-        lambda data, **place: [batch], claims="once repeat", examples=3, budget=20
+        lambda data, **place: [batch], claims="once repeat", examples=3, budget=600
     )
     assert report.broken == ["once", "repeat"]
     assert message in report.line("once") and "give rows_of=" in report.line("once")

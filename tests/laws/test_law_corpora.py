@@ -77,7 +77,7 @@ def test_a_corpus_has_a_plain_name(tmp_path: Path) -> None:
         ]
 
     report = check(
-        make, claims="once", format="npy", max_ranks=1, max_batch_size=1, budget=20
+        make, claims="once", format="npy", max_ranks=1, max_batch_size=1, budget=600
     )
     assert report.broken == []
 
@@ -91,5 +91,5 @@ def test_a_corpus_of_shards_has_a_file_for_each() -> None:
                     yield archive.extractfile(member).read().decode()  # type: ignore[union-attr]
 
     options = {"format": "tar", "files": 3, "max_batch_size": 1}
-    report = check(make, claims="once data", examples=9, budget=20, **options)
+    report = check(make, claims="once data", examples=9, budget=600, **options)
     assert (report.broken, report.unjudged) == ([], [])

@@ -33,7 +33,8 @@ def test_a_hang_and_a_crash_say_where() -> None:
             "crash: TypeError: the JSON object must be str, bytes or bytearray, not list",
         ),
     ):
-        found = judge(make, "repeat", Case(seed=seed), limit=4.0)
+        limit = 60.0 if seed else 4.0
+        found = judge(make, "repeat", Case(seed=seed), limit=limit)
         assert str(found) == f"{words}, in make ({here}:{first + line})"
 
 
@@ -47,7 +48,7 @@ def test_a_crash_says_where_though_a_library_has_replaced_the_handlers(
         "    signal.raise_signal(signal.SIGSEGV)\n"
         "faulthandler.enable()\n"
         "signal.signal(signal.SIGSEGV, signal.SIG_DFL)\n"
-        "print(judge(make, 'repeat', Case(), limit=5.0))\n"
+        "print(judge(make, 'repeat', Case(), limit=60.0))\n"
     )
     done = subprocess.run(
         [sys.executable, tmp_path / "crash.py"], capture_output=True, text=True

@@ -17,7 +17,7 @@ from nanoset_ref.laws.law_report import MISSING, READ, WRONGLY_READ, Outcome
 
 
 def test_the_smallest_case_is_reported_in_words_and_as_a_table() -> None:
-    report = check(adapter_of("state before delivery"), laws=["resume"], budget=20)
+    report = check(adapter_of("state before delivery"), laws=["resume"], budget=600)
     outcome = report.outcomes["resume"]
     assert outcome.case == Case(rows=2, stops=(1,))
     assert str(outcome.finding) == (
@@ -73,10 +73,10 @@ def test_the_script_of_a_counterexample_finds_it_again(tmp_path, monkeypatch, gi
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("late_state")
     if given == "an adapter with a name":
-        report = check(module.ours, budget=20)
+        report = check(module.ours, budget=600)
     else:
         options = {"state_of": module.Loader.state, "claims": "resume", "max_ranks": 2}
-        report = check(module.make, **options, budget=20)
+        report = check(module.make, **options, budget=600)
     assert report.broken == ["resume"]
     script = report.script("resume")
     assert ("state_of=Loader.state" in script) == (given == "a function and options")

@@ -34,7 +34,7 @@ def make(data, *, rank, world_size, batch_size, **place):
 def test_the_command_judges_a_function_of_a_module(tmp_path: Path) -> None:
     for name, less, code in (("right", 0, 0), ("wrong", 1, 1)):
         (tmp_path / f"{name}.py").write_text(LOADER.format(less=less))
-        words = [f"{name}:make", "--budget", "20", "--html", "laws.html", "--badge"]
+        words = [f"{name}:make", "--budget", "600", "--html", "laws.html", "--badge"]
         words.append("--overwrite")  # the report of the loader before
         program = "import sys; from nanoset_ref.laws.laws_command import main; sys.exit(main())"
         call = [sys.executable, "-c", program, *words]
@@ -70,7 +70,7 @@ def test_the_plugin_has_a_test_for_all_laws_and_one_for_each(tmp_path: Path) -> 
         LOADER.format(less=1)
         + "\ndef test_all(laws):\n    laws.hold(make)\n\ndef test_each(loading_law):\n    loading_law.hold(make)\n"
     )
-    options = "-q -p no:cacheprovider --laws-budget 20".split()
+    options = "-q -p no:cacheprovider --laws-budget 600".split()
     call = [sys.executable, "-m", "pytest", *options, "test_loader.py"]
     done = subprocess.run(
         call, cwd=tmp_path, capture_output=True, text=True, check=False

@@ -33,7 +33,7 @@ def test_a_loader_of_this_package_holds_its_laws(name: str, tmp_path: Path) -> N
         if not chosen:
             continue
         report = check(
-            OURS[name], laws=chosen, examples=cases, budget=150, limit=60.0, largest=257
+            OURS[name], laws=chosen, examples=cases, budget=900, limit=60.0, largest=257
         )
         assert (report.broken, report.unjudged) == ([], []), report
 

@@ -37,7 +37,7 @@ def test_get_batch_on_the_page_holds_its_laws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = loader_on_the_page("nanogpt_loader", tmp_path, monkeypatch)
-    report = check(make, examples=5, budget=60)
+    report = check(make, examples=5, budget=600)
     assert (report.broken, report.unjudged) == ([], [])
 
 

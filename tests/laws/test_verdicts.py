@@ -53,7 +53,7 @@ def test_weights_are_judged_by_whole_rows_of_at_least_one_batch() -> None:
             yield np.arange(9, 17)[None]
 
     for make, form in ((lambda data, **_: [], "rows"), (crops, "npy")):
-        report = check(make, claims="weights", format=form, **ALONE, budget=5)
+        report = check(make, claims="weights", format=form, **ALONE, budget=600)
         assert report.broken == [] and report.unjudged == ["weights"]
 
 
@@ -72,7 +72,7 @@ def test_an_error_after_wrong_batches_is_no_refusal() -> None:
         return Late(data, state)
 
     report = check(
-        make, claims="refuses", state_of=lambda late: late.data, **ALONE, budget=10
+        make, claims="refuses", state_of=lambda late: late.data, **ALONE, budget=600
     )
     assert "a state of 1 rows was accepted" in str(report.outcomes["refuses"].finding)
 
@@ -96,7 +96,7 @@ def test_torchs_usual_pair_pads_and_drops() -> None:
             range(data), batch_size, sampler=sampler, drop_last=True
         )
 
-    options = {"claims": "once ranks", "max_workers": 0, "budget": 20}
+    options = {"claims": "once ranks", "max_workers": 0, "budget": 600}
     report = check(make, tail="pad and drop", **options)
     assert report.broken == [], report
     assert check(make, tail="pad", **options).broken != []
@@ -140,7 +140,7 @@ def test_an_elastic_resume_that_loses_the_shorter_last_batch_is_found() -> None:
 
     for claims in ("once elastic", "once order elastic"):
         report = check(
-            make, claims=claims, state_of=lambda it: it.done, max_workers=0, budget=20
+            make, claims=claims, state_of=lambda it: it.done, max_workers=0, budget=600
         )
         assert report.broken == ["elastic"], report
 
@@ -150,16 +150,16 @@ def test_other_numbers_of_ranks_are_those_that_the_adapter_allows() -> None:
         assert place["world_size"] <= 2 and place["batch_size"] <= 3
         return Steps(data, **place)
 
-    options = {"max_ranks": 2, "max_batch_size": 3, "max_workers": 0, "budget": 20}
+    options = {"max_ranks": 2, "max_batch_size": 3, "max_workers": 0, "budget": 600}
     report = check(make, claims="order", **options)
     assert report.broken == report.unjudged == [], report
 
 
 def test_a_partial_has_a_name_and_a_text_is_no_row_number() -> None:
-    report = check(functools.partial(in_order), laws="once", **ALONE, budget=5)
+    report = check(functools.partial(in_order), laws="once", **ALONE, budget=600)
     assert report.broken == [] and report.loader.endswith("test_verdicts:in_order")
     report = check(
-        in_order, claims="once", rows_of=lambda batch: ["a.txt"], **ALONE, budget=5
+        in_order, claims="once", rows_of=lambda batch: ["a.txt"], **ALONE, budget=600
     )
     assert "found no row numbers in the batch ['a.txt']" in report.line("once")
 
@@ -183,7 +183,7 @@ def test_processes_do_not_share_the_state_of_global_generators(draw: Any) -> Non
     def make(data: int, **_: Any) -> Any:
         return [[int(row)] for row in draw(data)]
 
-    options = ALONE | {"max_batch_size": 1, "budget": 20}
+    options = ALONE | {"max_batch_size": 1, "budget": 600}
     for claims, broken in (("repeat", ["repeat"]), ("epochs", [])):
         assert check(make, claims=claims, **options).broken == broken
 
@@ -201,8 +201,8 @@ def test_weights_are_judged_by_every_prefix() -> None:
     def unfair(data: Any, **place: Any) -> Any:
         return make(data, fair=False, **place)
 
-    assert check(make, claims="weights", examples=10, budget=20).broken == []
-    assert check(unfair, claims="weights", budget=20).broken == ["weights"]
+    assert check(make, claims="weights", examples=10, budget=600).broken == []
+    assert check(unfair, claims="weights", budget=600).broken == ["weights"]
 
 
 def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
@@ -210,7 +210,7 @@ def test_an_error_after_the_first_batch_is_a_finding_and_no_refusal() -> None:
         yield [0]
         raise ValueError("bad row")
 
-    report = check(make, claims="once", max_ranks=1, examples=5, budget=20)
+    report = check(make, claims="once", max_ranks=1, examples=5, budget=600)
     assert "crash: ValueError: bad row" in report.line("once")
 
 
@@ -218,10 +218,10 @@ def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
     def refuse(data: Any, **place: Any) -> Any:
         raise ValueError("never enough rows")
 
-    report = check(refuse, claims="once repeat", examples=3, budget=20)
+    report = check(refuse, claims="once repeat", examples=3, budget=600)
     assert (report.broken, report.unjudged) == ([], ["once", "repeat"])
     with pytest.raises(pytest.skip.Exception, match="once .*\nrepeat .*not judged"):
-        Laws(20.0, 0).hold(refuse, claims="once repeat")
+        Laws(600.0, 0).hold(refuse, claims="once repeat")
     assert "0%20of%202-lightgrey" in report.badge()
     with pytest.raises(
         ValueError, match="budget must be a positive number of seconds, got 0"
@@ -230,7 +230,7 @@ def test_nothing_judged_is_not_green(tmp_path: Path) -> None:
     with pytest.raises(
         pytest.skip.Exception, match="once     not judged.*never enough rows"
     ):
-        Laws(20.0, 0).hold(refuse, claims="once")
+        Laws(600.0, 0).hold(refuse, claims="once")
 
 
 def test_crops_have_no_spread() -> None:
@@ -239,13 +239,13 @@ def test_crops_have_no_spread() -> None:
         return [np.arange(start, start + 8) for start in starts]
 
     report = check(
-        make, claims="spread repeat", format="npy", max_ranks=1, examples=3, budget=20
+        make, claims="spread repeat", format="npy", max_ranks=1, examples=3, budget=600
     )
     assert report.unjudged == ["spread"] and report.status("repeat") == "holds"
     assert "have no place in the file" in report.line("spread")
     options = {"claims": "spread repeat", "format": "npy", "max_ranks": 1}
     with pytest.warns(UserWarning, match="^spread   not judged") as warned:
-        Laws(20.0, 0).hold(make, **options)  # the other law was judged, and holds
+        Laws(600.0, 0).hold(make, **options)  # the other law was judged, and holds
     assert len(warned) == 1
 
 
@@ -256,7 +256,12 @@ def test_a_length_is_asked_for_only_by_its_law() -> None:
         return map(list, zip(range(data), strict=True))
 
     report = check(
-        make, claims="once length", max_ranks=1, max_batch_size=1, examples=5, budget=20
+        make,
+        claims="once length",
+        max_ranks=1,
+        max_batch_size=1,
+        examples=5,
+        budget=600,
     )
     assert report.status("once") == "holds"
     assert "has no len()" in report.line("length")
@@ -324,7 +329,7 @@ def test_a_rank_that_reads_everything_is_heard_to_its_end() -> None:
         return [] if rank else [[row] for row in range(data)]
 
     assert (
-        check(make, claims="once", max_batch_size=1, examples=20, budget=20).broken
+        check(make, claims="once", max_batch_size=1, examples=20, budget=600).broken
         == []
     )
 
