@@ -330,6 +330,7 @@ def start(golden, tmp_path):
         words = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
         words = f"{words} --tokenizer-name-or-path {golden}/tokenizer {options}".split()
         environment = {**os.environ, "IS_OF_TEST": str(tmp_path)}
+        environment["RAYON_NUM_THREADS"] = "1"  # with 64 cores it would end too early
         pipes = {
             "env": environment,
             "stderr": subprocess.PIPE,
