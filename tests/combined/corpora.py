@@ -136,7 +136,7 @@ def file_names(where: str) -> list[str]:
 @contextlib.contextmanager
 def surroundings(draw: Draw, folder: Path) -> Iterator[None]:
     """The environment of a run. Whatever else lies in `folder`, which the run may write to, must stay as it is."""
-    variables = {"NANOSET_REF_TIMEOUT": "20", "HF_HUB_OFFLINE": "1"}
+    variables = {"NANOSET_REF_TIMEOUT": "120", "HF_HUB_OFFLINE": "1"}
     if draw["direct"] is not None:
         variables["NANOSET_REF_DIRECT"] = draw["direct"]
     if draw["cache"] is not None:
