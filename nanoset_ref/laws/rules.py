@@ -317,9 +317,9 @@ def _find_fault(trial: Trial, law: str) -> Verdict:
 
 
 def _measure(trial: Trial, rows: int) -> dict[str, float]:
-    """The smallest time and memory of three runs until the first batch, by unit."""
+    """The smallest time and memory of five runs until the first batch, by unit."""
     data = trial.data(rows)
-    traces = [trial.run(data=data, steps=1, measure=True) for _ in range(3)]
+    traces = [trial.run(data=data, steps=1, measure=True) for _ in range(5)]
     return {
         "s": min(trace.seconds for trace in traces),
         "bytes": min(trace.memory for trace in traces),
