@@ -309,6 +309,15 @@ def processes_with(word):
     return [pid for pid in found if pid != os.getpid()]
 
 
+def has_ended(pid):
+    """Whether it has no files open any more: its environment is gone a little earlier."""
+    with contextlib.suppress(OSError):
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        )
+    return True
+
+
 def wait_until(condition):
     """It ends by pytest's own timeout where that never comes true."""
     while not condition():
@@ -327,11 +336,12 @@ def start(golden, tmp_path):
     started = []
 
     def run(options, torchrun=""):
-        words = f"{torchrun} -m nanoset_ref.preprocess --output-prefix {tmp_path}/out/a --append-eod --backend hf"
-        words = f"{words} --tokenizer-name-or-path {golden}/tokenizer {options}".split()
+        words = f"{torchrun} -m nanoset_ref.preprocess --output-prefix out/a --append-eod --backend hf {options}"
+        words = [*words.split(), "--tokenizer-name-or-path", golden / "tokenizer"]
         environment = {**os.environ, "IS_OF_TEST": str(tmp_path)}
         environment["RAYON_NUM_THREADS"] = "1"  # with 64 cores it would end too early
         pipes = {
+            "cwd": tmp_path,
             "env": environment,
             "stderr": subprocess.PIPE,
             "start_new_session": True,
@@ -353,7 +363,7 @@ def start(golden, tmp_path):
 def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(
     start, tmp_path, number
 ):
-    process, word = start(f"--input {tmp_path}/big.jsonl --num-workers 2")
+    process, word = start("--input big.jsonl --num-workers 2")
     wait_until(
         lambda: len(processes_with(word)) >= 2 and at_work(tmp_path)
     )  # itself and its worker
@@ -365,9 +375,10 @@ def test_a_killed_group_leaves_no_process_no_semaphore_and_no_output(
             for line in mapped
             if "/dev/shm/sem" in line and not line.endswith("(deleted)")
         ]
+    pids = processes_with(word)
     os.killpg(process.pid, number)
     _, errors = process.communicate()
-    wait_until(lambda: not processes_with(word))
+    wait_until(lambda: not processes_with(word) and all(map(has_ended, pids)))
     assert not [
         name for name in os.listdir(tmp_path / "out") if not name.startswith(".")
     ]
@@ -473,26 +484,27 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(
     torchrun = "-m torch.distributed.run --nproc-per-node 2 --master-addr 127.0.0.1"
     port = free_port()
     torchrun = f"{torchrun} --master-port {port}"
-    process, word = start(f"--input {tmp_path}/big.jsonl", torchrun)
+    process, word = start("--input big.jsonl", torchrun)
     wait_until(lambda: len(processes_with(word)) >= 3)
     if killed.endswith("at work"):
         wait_until(lambda: at_work(tmp_path))
         time.sleep(1)
+    pids = processes_with(word)
     if killed.startswith("a rank"):
         ranks = [
             pid
-            for pid in processes_with(word)
+            for pid in pids
             if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
         ]
         os.kill(ranks[0], signal.SIGKILL)
         assert "error: " in process.communicate()[1]
     process.kill()
-    wait_until(lambda: not processes_with(word))
+    wait_until(lambda: not processes_with(word) and all(map(has_ended, pids)))
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's do
         listener.bind(("127.0.0.1", port))
         listener.listen()
-    process, _ = start(f"--input {tmp_path}/small.jsonl")
+    process, _ = start("--input small.jsonl")
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     names = ["a_input_ids.documents.npy", "a_input_ids.json", "a_input_ids.npy"]

@@ -6,6 +6,7 @@ import resource
 import runpy
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,11 @@ def build_while_one_dies(folder: str, paths: list[str]) -> None:
     """Build the order of a Nanoset; rank 1 is killed in front of it, when all are connected."""
     dist.init_process_group("gloo")
     dist.barrier()
+    Path(folder, f"{dist.get_rank()} is through").touch()
     if dist.get_rank() == 1:
+        # or its death could be an error of the barrier
+        while len([*Path(folder).glob("* is through")]) < dist.get_world_size():
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     nanoset = Nanoset(paths, None, 8, 100)
     found = {
