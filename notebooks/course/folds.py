@@ -64,7 +64,7 @@ def run(notebook: Any, folder: Path = FOLDER, timeout: int = 900) -> Any:
     """Execute all cells of a page in a fresh kernel, in place."""
     place = {"metadata": {"path": str(folder)}}
     options = {"timeout": timeout, "record_timing": False, "coalesce_streams": True}
-    client = nbclient.NotebookClient(notebook, resources=place, **options)
+    client = nbclient.NotebookClient(notebook, resources=place, startup_timeout=600, **options)
     client.execute()
     return notebook
 
