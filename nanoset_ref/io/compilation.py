@@ -18,6 +18,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import overload
 
 from nanoset_ref.io.item_loops import any_of, count_bits, each
+from nanoset_ref.io.njit import loading
 
 logger = logging.getLogger(__name__)
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -89,6 +90,13 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
             dispatcher._cache = _ChecksummedCache(function)
         except RuntimeError:  # numba can write neither beside the package nor in HOME
             _warn_of_no_cache("no folder can be written")
+        compile = dispatcher.compile
+
+        def compile_alone(signature: Any) -> Any:
+            with loading:
+                return compile(signature)
+
+        dispatcher.compile = compile_alone
     return dispatcher
 
 

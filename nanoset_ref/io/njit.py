@@ -14,6 +14,8 @@ play no role, and numba's settings stay as they are.
 
 import functools
 import inspect
+import logging  # noqa: F401 (a fork takes its lock, which imports need, after `loading`)
+import os
 import threading
 from collections.abc import Callable
 from types import FunctionType
@@ -84,11 +86,11 @@ class Kernel:
             # only compiling needs it
             from nanoset_ref.io.signals import deferred_signals
 
-            # after half an import numba could not be imported again
-            with deferred_signals():
-                from nanoset_ref.io.compilation import make_dispatcher
+            with loading:  # all threads share one dispatcher per kernel
+                # after half an import numba could not be imported again
+                with deferred_signals():
+                    from nanoset_ref.io.compilation import make_dispatcher
 
-            with _compiling:  # all threads share one dispatcher per kernel
                 copies = _copy_reachable(self)
                 dispatchers = {}
                 for kernel, function in copies.items():
@@ -109,7 +111,14 @@ def _as_uint64(argument: Any) -> Any:
     return argument
 
 
-_compiling = threading.Lock()
+# held by a thread that imports numba or compiles; a fork waits for it, since the child would wait
+# forever for a lock or a module of that thread
+loading = threading.RLock()
+os.register_at_fork(
+    before=loading.acquire,
+    after_in_parent=loading.release,
+    after_in_child=loading.release,
+)
 
 
 def _copy_reachable(first: Kernel) -> dict[Kernel, Any]:

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.njit import loading
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.gather import OpenFiles, truncation_error
 from nanoset_ref.tokens import Tokens
@@ -118,7 +119,8 @@ class DirectGatherer:
                 self.python_rows_left -= len(reads)
                 failed_row = _read_in_python(memory, reads, out)
             else:
-                from nanoset_ref.load.direct_kernel import read_rows  # imports numba
+                with loading:  # imports numba
+                    from nanoset_ref.load.direct_kernel import read_rows
 
                 depth = min(DEPTH, len(memory) // buffer_bytes)
                 buffers = memory[: depth * buffer_bytes].reshape(depth, buffer_bytes)
@@ -168,7 +170,7 @@ def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
         raise
     _idle_queues.append((context, memory))
     while len(_idle_queues) > MAX_IDLE_QUEUES:
-        _destroy_idle()
+        _destroy_queue(_idle_queues.pop()[0])
 
 
 def _create_queue() -> int:
@@ -180,11 +182,6 @@ def _create_queue() -> int:
     return context.value
 
 
-def _destroy_idle() -> None:
-    context, _ = _idle_queues.pop()
-    _destroy_queue(context)
-
-
 def _destroy_queue(context: int) -> None:
     """Wait for the reads in flight, and return the queue to the system."""
     _system_call(3, ctypes.c_ulong(context))
@@ -194,7 +191,7 @@ def _destroy_unused() -> None:
     """Return the queues to the system if no DirectGatherer is left."""
     # its length would include the one that is being deleted
     while _idle_queues and not list(_gatherers):
-        _destroy_idle()
+        _destroy_queue(_idle_queues.pop()[0])
 
 
 def _system_call(which: int, *arguments: Any) -> int:

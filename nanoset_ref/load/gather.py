@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import memory_limit
+from nanoset_ref.io.njit import loading
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens import Tokens
@@ -159,9 +160,9 @@ class PageCacheGatherer:
 
     def _prepare_kernel(self) -> None:
         """Load the kernel, and map the files that were opened since the last call."""
-        # imports numba
-        from nanoset_ref.load.gather_kernel import gather_rows
-        from nanoset_ref.load.mapped_files import MappedFiles
+        with loading:  # imports numba
+            from nanoset_ref.load.gather_kernel import gather_rows
+            from nanoset_ref.load.mapped_files import MappedFiles
 
         if self._mapped is None:
             # of several threads, the first one sets it
