@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 import subprocess
 import sys
 
@@ -126,6 +127,21 @@ def test_a_sample_that_does_not_exist_is_refused_even_of_a_file_that_no_stage_re
     assert card.when(3, source=1) == []
     with pytest.raises(IndexError, match="there is no sample 4: there are 4, counted"):
         card.when(4, source=1)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda card: pickle.loads(pickle.dumps(card))]
+)
+def test_a_copy_of_a_card_has_the_orders_of_its_own_facts(copied):
+    card = Card(toy())
+    rows = card.where(1)
+    other = copied(card)
+    assert other.where(1) == rows
+    other = copied(card)
+    other.facts["orders"][0]["name"] = "stateless"
+    expected = Card(copy.deepcopy(other.facts)).where(1)
+    assert other.where(1) == expected != rows
+    assert card.where(1) == rows
 
 
 def test_a_card_with_wrong_probes_answers_nothing():

@@ -63,9 +63,14 @@ class CardFacts:
             {"first_byte": 0} | source for source in facts["sources"]
         ]
         self._itemsize = np.dtype(facts["dtype"]).itemsize
+        self._sizes = sizes
         if sizes is not None:
             self.sources = self._with_sizes(sizes)
         self.order = functools.cache(self._build_order)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a copy has other orders if its facts are changed
+        return type(self), (self.facts, self._sizes)
 
     @classmethod
     def load(cls, card: PathLike, sizes: PathLike | None = None) -> Self:
