@@ -5,6 +5,7 @@ kill the rank as soon as its launcher dies, even while the rank imports torch or
 connection. A command calls `begin_command` before it imports numpy or torch.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -24,7 +25,8 @@ def begin_command() -> None:
     """
     end_with_launcher()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _exit_at_once)
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, _exit_at_once)
 
 
 def restore_interrupts() -> None:

@@ -101,3 +101,13 @@ def test_a_program_that_calls_a_command_keeps_its_own_handler(handler, run):
             assert signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_command_may_be_called_in_a_thread_of_a_program(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import threading\nfrom nanoset_ref.cli import main\n"
+        "thread = threading.Thread(target=lambda: print(main(['train', '--example', 'x'])))\n"
+        "thread.start()\nthread.join()\n"
+    )
+    code, out, error = python(tmp_path, "program")
+    assert (code, out) == (0, "2\n") and "there is no example 'x'" in error
