@@ -123,8 +123,7 @@ def _origin(error: Exception) -> tuple[str, bool]:
         return "", False
     module = last.tb_frame.f_globals.get("__name__", "")
     operation = last.tb_frame.f_code.co_code[last.tb_lasti]
-    is_raised = operation == dis.opmap["RAISE_VARARGS"]
-    return module, is_raised
+    return module, operation == dis.opmap["RAISE_VARARGS"]
 
 
 def _unexpected(error: Exception) -> str:

@@ -178,8 +178,7 @@ class RunOptions(FileOptions):
         """The stages of the run and the parser of queries; see `provenance.readers_of_card`."""
         if self.is_card_alone:
             return provenance.readers_of_card(self.card, source)
-        segments = self.segments()
-        readers, parser = provenance.readers_of_segments(segments, source)
+        readers, parser = provenance.readers_of_segments(self.segments(), source)
         return readers, parser._replace(
             tokenizer_of=self.tokenizer_of, progress=show_progress
         )

@@ -276,12 +276,11 @@ def writable_copy(tensor: torch.Tensor) -> torch.Tensor:
     written to. Two threads must not write to those at once: in a process with a second thread that
     may write, the copy is a real one.
     """
-    if threading.active_count() > 1:
-        writers = 0
-        for thread in threading.enumerate():
-            writers += not thread.name.startswith(READING_THREADS)
-        if writers > 1:
-            return tensor.clone()
+    writers = 0
+    for thread in threading.enumerate():
+        writers += not thread.name.startswith(READING_THREADS)
+    if writers > 1:
+        return tensor.clone()
     try:
         return tensor._lazy_clone()
     except (AttributeError, RuntimeError):
