@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 # the first example compiles; a hundred examples each took the suite beyond its quarter of an hour
-settings.register_profile("patient", deadline=None, max_examples=75)
+settings.register_profile(
+    "patient",
+    deadline=None,
+    max_examples=75,
+    # a process that waits half a minute for a core draws them slowly
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("patient")
 
 HERE = Path(__file__).parent
