@@ -1,11 +1,16 @@
 """What every notebook of the course shares: a tiny corpus, pictures, guesses, exercises that check themselves."""
 
+import warnings
+
 from course.corpus import token_files
 from course.exercises import check
 from course.guesses import guess, tally
 from course.pictures import show, show_source
 from course.registry import draw, opening, show_answer
 from course.tiny import DOCUMENTS, pieces, tiny_corpus
+
+# torch's advice where a page has more workers than the machine has cores
+warnings.filterwarnings("ignore", message="This DataLoader will create")
 
 __all__ = [
     "DOCUMENTS",

@@ -24,6 +24,14 @@ from nanoset_ref.chunks.output_folder import finished_manifest
 from nanoset_ref.tokens import TokenFile
 
 
+@pytest.fixture
+def golden(golden, tmp_path):
+    """The same folder at a path without spaces, so that a command can be split into words."""
+    link = tmp_path / "golden"
+    link.symlink_to(golden)
+    return link
+
+
 def test_the_commands_of_the_documentation_one_after_the_other(
     golden, tmp_path, monkeypatch, capsys
 ):
