@@ -46,9 +46,16 @@ def test_two_nodes_make_the_rows_of_one_process_and_skip_what_is_there(
     )
     tokenize(golden / "amber/input", tmp_path, config, subfolders="redpajama_v1/arxiv")
     before = (tmp_path / "redpajama_v1/arxiv/train.jsonl").stat().st_mtime_ns
-    arguments = f"tokenize --input_root {golden}/amber/input --out_root {tmp_path} --concat_tokens 65 --eos_text </s>"
-    arguments += f" --tokenizer {golden}/tokenizer --backend hf"
-    (first, said, errors), (second, silence, more) = run_on_two_nodes(arguments.split())
+    arguments = [
+        "tokenize",
+        "--input_root",
+        golden / "amber/input",
+        "--out_root",
+        tmp_path,
+    ]
+    arguments += "--concat_tokens 65 --eos_text </s> --backend hf".split()
+    arguments += ["--tokenizer", golden / "tokenizer"]
+    (first, said, errors), (second, silence, more) = run_on_two_nodes(arguments)
     assert first == second == 0, errors + more
     assert "starcoderdata/python" in said and not silence
     assert (tmp_path / "redpajama_v1/arxiv/train.jsonl").stat().st_mtime_ns == before
