@@ -396,8 +396,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         # until they are compiled, a file for each system's configs, and errors and corners of an attack: 1,500.
         # Then https URLs of clouds, compressed objects, denied access by cloud, ranks that are compared when a
         # stage begins, and tokenizers of cards: 200.
-        # Then a fork that waits for a thread which compiles: 110.
-        176_110,
+        # Then a fork that waits for a thread which compiles, and lists of encodings: 120.
+        176_120,
         {},
     ),
     "tokens per line": (

@@ -145,9 +145,10 @@ def test_a_compressed_object_is_not_read_as_ids(
 
     monkeypatch.setattr(server, "answer", compressed)
     place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
-    encoding = "gzip"
-    with pytest.raises(StorageError, match="raw.npy.* is compressed .*: gzip"):
-        open_tokens(f"{place}/raw.npy{query}", "uint16")
+    for encoding in ("gzip", "gzip,aws-chunked", "x-gzip", "GZIP", "aws-chunked, zstd"):
+        words = f"raw.npy.* is compressed .*: {encoding}"
+        with pytest.raises(StorageError, match=words):
+            open_tokens(f"{place}/raw.npy{query}", "uint16")
     # what an upload in pieces may leave behind; the content is as it was
     encoding = "aws-chunked"
     assert open_tokens(f"{place}/raw.npy{query}", "uint16").num_tokens
