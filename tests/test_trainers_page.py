@@ -13,7 +13,9 @@ from nanoset_ref import Nanoset, Schedule
 
 ROOT = Path(__file__).parent
 SCRIPTS = [
-    path for path in sorted((ROOT / "trainers").glob("*.py")) if path.stem != "parts"
+    path
+    for path in sorted((ROOT / "trainers").glob("*.py"))
+    if path.stem != "trainer_helpers"
 ]
 
 
