@@ -8,9 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
-import warnings
 from pathlib import Path
 
 import numba
@@ -18,8 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core.caching import Cache, IndexDataCacheFile
-from numba.core.compiler_lock import global_compiler_lock
+from numba.core.caching import IndexDataCacheFile
 from test_budget import MODULES, PACKAGE
 
 from nanoset_ref import (
@@ -219,74 +215,6 @@ def test_ctrl_c_while_numba_is_imported_leaves_kernels_that_can_be_called():
         f"interrupted\n{mt19937.temper.py_func(1)}\n",
         "",
     )
-
-
-FORK_BESIDE_A_THREAD = """
-import sys, threading, time
-from importlib.abc import MetaPathFinder
-from pathlib import Path
-import numpy as np
-from nanoset_ref import Nanoset, build_nanoset_dataloader
-
-begun = threading.Event()
-
-
-class Slow(MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name == "numba.core.types.functions":
-            sys.meta_path.remove(self)
-            begun.set()
-            time.sleep(1)  # for the fork
-
-
-np.arange(9_000, dtype=np.uint16).tofile("x.npy")
-rows = Nanoset(["x.npy"], None, 8, 1024)
-loader = build_nanoset_dataloader(
-    rows, micro_batch_size=512, num_loading_workers=1, timeout=60, multiprocessing_context="fork"
-)
-sys.meta_path.insert(0, Slow())
-read = lambda: rows.read(np.arange(1024))
-thread = threading.Thread(target=read)
-thread.start()
-begun.wait()
-print(sum(len(batch["input_ids"]) for batch in loader))
-thread.join()
-"""
-
-
-def test_a_fork_waits_for_a_thread_that_imports_numba(tmp_path):
-    """A worker that is forked beside `read_ahead` would wait forever for the module that the thread was importing."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK_BESIDE_A_THREAD],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout, done.stderr) == ("1024\n", "")
-
-
-def test_a_fork_waits_for_a_thread_that_compiles(monkeypatch):
-    begun = threading.Event()
-
-    def load_slowly(*arguments):
-        """numba looks into its cache, and its lock is held."""
-        begun.set()
-        time.sleep(0.5)  # for the fork
-
-    monkeypatch.setattr(Cache, "load_overload", load_slowly)
-    kernel = kernels.njit(lambda x: x + 1)
-    thread = threading.Thread(target=kernel, args=(1,))
-    thread.start()
-    begun.wait()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-        pid = os.fork()
-    if pid == 0:
-        is_free = global_compiler_lock._lock.acquire(blocking=False)
-        os._exit(not is_free)
-    _, status = os.waitpid(pid, 0)
-    thread.join()
-    assert status == 0
 
 
 def test_every_kernel_takes_its_cache_and_its_functions_from_files_that_count():

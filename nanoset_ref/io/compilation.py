@@ -90,13 +90,13 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
             dispatcher._cache = _ChecksummedCache(function)
         except RuntimeError:  # numba can write neither beside the package nor in HOME
             _warn_of_no_cache("no folder can be written")
-        compile = dispatcher.compile
+        compile = dispatcher._compile_for_args
 
-        def compile_alone(signature: Any) -> Any:
-            with loading:
-                return compile(signature)
+        def compile_alone(*arguments: Any) -> Any:
+            with loading:  # imports numba's extensions at first
+                return compile(*arguments)
 
-        dispatcher.compile = compile_alone
+        dispatcher._compile_for_args = compile_alone
     return dispatcher
 
 

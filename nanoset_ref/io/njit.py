@@ -83,10 +83,10 @@ class Kernel:
     def compiled(self) -> Any:
         """The numba dispatcher, which compiles the function at its first call."""
         if self._compiled is None:
-            # only compiling needs it
-            from nanoset_ref.io.signals import deferred_signals
-
             with loading:  # all threads share one dispatcher per kernel
+                # only compiling needs it
+                from nanoset_ref.io.signals import deferred_signals
+
                 # after half an import numba could not be imported again
                 with deferred_signals():
                     from nanoset_ref.io.compilation import make_dispatcher
@@ -158,8 +158,5 @@ def njit(
     **options: Any,
 ) -> Any:
     """Decorate like `numba.njit(cache=True, nogil=True)`; for `work` and `options` see `Kernel`."""
-
-    def decorate(function: Callable[..., Any]) -> Kernel:
-        return Kernel(function, work, options)
-
+    decorate = functools.partial(Kernel, work=work, options=options)
     return decorate(*functions) if functions else decorate

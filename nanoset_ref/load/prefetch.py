@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+import numpy.ma  # noqa: F401 (`numpy.unique` would import it in the thread)
 import torch
 from torch.utils.data import DataLoader, Dataset
 
