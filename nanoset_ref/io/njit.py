@@ -53,8 +53,7 @@ class Kernel:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if named:
-            signature = inspect.signature(self.py_func)
-            arguments = signature.bind(*arguments, **named).args
+            arguments = inspect.signature(self.py_func).bind(*arguments, **named).args
         if self._compiled is not None:
             try:
                 return self._compiled(*arguments)

@@ -77,7 +77,7 @@ class DirectGatherer:
         self._files = files
         self._open_files = OpenFiles(files, os.O_DIRECT)
         # some file systems accept O_DIRECT, and then fail to read
-        for _, descriptors in self._open_files.row_slices(np.zeros(1, dtype=np.int64)):
+        for _, descriptors in self._open_files.row_slices(np.zeros(1, np.int64)):
             os.preadv(int(descriptors[0]), [mmap.mmap(-1, DISK_BLOCK)], 0)
         self.python_rows_left = MAX_PYTHON_ROWS
         with _queue(0):  # an error now, not in the middle of a run
@@ -96,7 +96,8 @@ class DirectGatherer:
         Raises:
             OSError: a row cannot be read.
         """
-        for rows, descriptors in self._open_files.row_slices(sources):
+        files = self._open_files
+        for rows, descriptors in files.all_rows or files.row_slices(sources):
             self._read(descriptors, sources[rows], first_tokens[rows], out[rows])
 
     def _read(
@@ -109,14 +110,13 @@ class DirectGatherer:
         itemsizes = self._open_files.itemsizes[sources]
         first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
         sizes = out.shape[1] * itemsizes
-        reads = np.stack([descriptors[sources], first_bytes, sizes], axis=1)
+        reads = descriptors[sources], first_bytes, sizes
         # whole pages, so that a fork during a read is harmless
         request_bytes = int(sizes.max(initial=1)) + DISK_BLOCK
-        pages = -(-request_bytes // mmap.PAGESIZE)
-        buffer_bytes = pages * mmap.PAGESIZE
+        buffer_bytes = -(-request_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with _queue(buffer_bytes) as (context, memory):
-            if len(reads) <= min(MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left):
-                self.python_rows_left -= len(reads)
+            if len(out) <= min(MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left):
+                self.python_rows_left -= len(out)
                 failed_row = _read_in_python(memory, reads, out)
             else:
                 with loading:  # imports numba
@@ -133,23 +133,24 @@ class DirectGatherer:
 
 
 def _read_in_python(
-    memory: NDArray[np.uint8], reads: Int64Array, out: NDArray[np.int32]
+    memory: NDArray[np.uint8], reads: Sequence[Int64Array], out: NDArray[np.int32]
 ) -> int:
     """Do what the kernel does, row by row; see `direct_kernel.read_rows`.
 
     Returns:
         -1, or the first row that cannot be read.
     """
-    for row, (descriptor, first_byte, size) in enumerate(reads.tolist()):
-        first = first_byte // DISK_BLOCK * DISK_BLOCK
-        start = first_byte - first
+    rows = np.stack(reads, axis=1).tolist()
+    for row, (descriptor, first_byte, size) in enumerate(rows):
+        start = first_byte % DISK_BLOCK
         end = start + size
         blocks = -(-end // DISK_BLOCK)
-        count = os.preadv(descriptor, [memory[: blocks * DISK_BLOCK].data], first)
+        count = os.preadv(
+            descriptor, [memory[: blocks * DISK_BLOCK].data], first_byte - start
+        )
         if count < end:
             return row
-        dtype = f"<u{size // out.shape[1]}"
-        out[row] = memory[start:end].view(dtype)
+        out[row] = memory[start:end].view(f"<u{size // out.shape[1]}")
     return -1
 
 
@@ -159,7 +160,12 @@ def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     if _idle_queues:
         context, memory = _idle_queues.pop()
     else:
-        context = _create_queue()
+        queue = ctypes.c_ulong(0)
+        if _system_call(0, ctypes.c_long(DEPTH), ctypes.byref(queue)) < 0:
+            raise OSError(
+                "the system has no more queues for asynchronous reads: raise fs.aio-max-nr (sysctl)"
+            )
+        context = queue.value
         memory = _huge_pages(QUEUE_BYTES)
     if len(memory) < min_bytes:
         memory = _huge_pages(min_bytes)
@@ -171,15 +177,6 @@ def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     _idle_queues.append((context, memory))
     while len(_idle_queues) > MAX_IDLE_QUEUES:
         _destroy_queue(_idle_queues.pop()[0])
-
-
-def _create_queue() -> int:
-    context = ctypes.c_ulong(0)
-    if _system_call(0, ctypes.c_long(DEPTH), ctypes.byref(context)) < 0:
-        raise OSError(
-            "the system has no more queues for asynchronous reads: raise fs.aio-max-nr (sysctl)"
-        )
-    return context.value
 
 
 def _destroy_queue(context: int) -> None:

@@ -18,12 +18,14 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
         context: int64, the queue, with nothing in flight.
         disk_block: int64, bytes; a request begins and ends at a multiple of them.
         buffers: uint8 [depth, bytes], the memory of the rows in flight: whole blocks of the disk.
-        reads: int64 [rows, 3], the file (a descriptor), first byte and size in bytes of each row.
+        reads: three times int64 [rows], the file (a descriptor), first byte and size in bytes of
+            each row.
         out: int32 [rows, length].
 
     Returns:
         -1 or, once nothing is in flight, a row that cannot be read.
     """
+    descriptors, first_bytes, sizes = reads
     rows = len(out)
     depth = len(buffers)
     requests = np.zeros((depth, 8), np.int64)  # struct iocb, one for each buffer
@@ -40,9 +42,8 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
         while submitted < rows and failed_row < 0 and submitted - arrived < depth:
             buffer = free[depth - 1 - (submitted - arrived)]
             mark = submitted * depth + buffer  # comes back with the event
-            _prepare(
-                requests[buffer], buffers[buffer], mark, reads[submitted], disk_block
-            )
+            read = descriptors[submitted], first_bytes[submitted], sizes[submitted]
+            _prepare(requests[buffer], buffers[buffer], mark, read, disk_block)
             pointers[submitted - first] = np.int64(requests[buffer].ctypes.data)
             submitted += 1
         if submitted > first:
@@ -57,8 +58,8 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
         count = _syscall(system_calls[2], context, minimum, depth, address, 0)
         for number in range(count):  # -1 if a signal interrupted the call
             row, buffer = divmod(events[number, 0], depth)
-            start = reads[row, 1] % disk_block
-            end = start + reads[row, 2]
+            start = first_bytes[row] % disk_block
+            end = start + sizes[row]
             if events[number, 2] < end:
                 failed_row = row
             else:
@@ -72,8 +73,8 @@ def read_rows(system_calls, context, disk_block, buffers, reads, out):
 def _prepare(request, buffer, mark, read, disk_block):
     """Describe the read of a row in a struct iocb.
 
-    request: int64 [8]; buffer: uint8 [bytes], its memory; mark: int64; read and disk_block: see
-    `read_rows`.
+    request: int64 [8]; buffer: uint8 [bytes], its memory; mark: int64; read: descriptor, first byte
+    and size; disk_block: see `read_rows`.
     """
     descriptor, first_byte, size = read
     first = first_byte // disk_block * disk_block

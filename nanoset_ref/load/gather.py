@@ -101,17 +101,14 @@ class PageCacheGatherer:
         in_python = len(first_tokens) <= min(
             MAX_PYTHON_ROWS_PER_CALL, self.python_rows_left
         )
-        # rows, and the descriptors of their files; usually all stay open, and one slice is all rows
-        slices: Any = [(slice(None), self._open_files.descriptors)]
-        if not self._open_files.all_stay_open:
-            slices = self._open_files.row_slices(sources)
-        for rows, descriptors in slices:
+        files = self._open_files
+        for rows, descriptors in files.all_rows or files.row_slices(sources):
             if in_python:
                 failed_row = self._read_in_python(
                     descriptors, sources[rows], first_tokens[rows], out[rows]
                 )
             else:
-                if self._kernel is None or self._open_files.unmapped:
+                if self._kernel is None or files.unmapped:
                     self._prepare_kernel()
                 failed_row = self._kernel(
                     self._mapped.arrays,
@@ -186,14 +183,14 @@ class OpenFiles:
         itemsizes: int64 [files], bytes of an id.
         header_bytes: int64 [files], bytes before the first id (`Tokens.first_byte`).
         descriptors: int64 [files], of the files that stay open; -1: not open.
-        all_stay_open: whether every file has been opened to stay.
+        all_rows: what `row_slices` yields once every file has been opened to stay; empty before.
         unmapped: numbers of the files that stay open and have no mapping yet.
 
     Raises:
         ValueError: ids that are not uint16, int32 or uint32.
     """
 
-    all_stay_open = False
+    all_rows: Sequence[tuple[slice, Int64Array]] = ()
     _has_room = True
 
     def __init__(self, files: Sequence[Tokens], flags: int = 0) -> None:
@@ -262,7 +259,8 @@ class OpenFiles:
                     self._kept_open.append(self._new_descriptor(source))
                     self.descriptors[source] = self._kept_open[-1]
                     self.unmapped.append(source)
-            self.all_stay_open = len(self._kept_open) == len(self._files)
+            if len(self._kept_open) == len(self._files):
+                self.all_rows = [(slice(None), self.descriptors)]
         finally:
             self._lock.release()
 
