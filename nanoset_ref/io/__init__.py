@@ -17,7 +17,7 @@ extras                    optional packages, and which extra installs them
 error_text                errors on one line, URLs without their secrets, plurals
 html_table                a small table, for notebooks
 types                     the types of most arrays and of JSON
-threads                   concurrent calls, and closing a generator's threads
+threads                   concurrent calls
 signals                   Ctrl-C and SIGTERM, deferred while a process forks
 torchrun                  whole numbers in environment variables, such as this process's rank
 """

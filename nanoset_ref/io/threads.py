@@ -1,10 +1,10 @@
-"""Threads: concurrent calls; closing the pool of a generator that may be left open."""
+"""Concurrent calls of an I/O-bound function, in threads."""
 
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -59,20 +59,3 @@ def thread_map(
     finally:
         remaining.clear()
     return results
-
-
-def close_pool(
-    pool: Executor, futures: Iterable[Future[Any]], wait: bool = True
-) -> None:
-    """Cancel the tasks that have not begun, and wait for those in progress.
-
-    `shutdown(cancel_futures=True)` fails if the interpreter exits while a generator is open.
-
-    Args:
-        pool: starts no task afterwards.
-        futures: its tasks without a result yet.
-        wait: whether to wait.
-    """
-    for future in futures:
-        future.cancel()
-    pool.shutdown(wait)

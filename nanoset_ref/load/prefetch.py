@@ -7,13 +7,13 @@ A thread makes the items of any iterable (`prefetch_in_thread`). Workers read bl
     this process   WorkerBlocks     the buffer's rows, as a RowBlock
 """
 
+import atexit
 import itertools
 import multiprocessing
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
 import numpy.ma  # noqa: F401 (`numpy.unique` would import it in the thread)
@@ -21,7 +21,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from nanoset_ref.io.signals import deferred_signals
-from nanoset_ref.io.threads import close_pool
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.blocks import BlockSizes
 from nanoset_ref.load.collator import RowBlock, writable_copy
@@ -43,8 +42,7 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     training loop. An exception is raised in place of the item that failed. Closing this
     generator waits for the item in progress and starts no other. After Ctrl-C it does not wait if
     `items` is a generator, because its rows may come from a bucket that stalls. (Workers and
-    torch's iterators cannot be shared with a thread that is left behind.) In a thread that outlives
-    the main thread, items are made one by one when they are asked for.
+    torch's iterators cannot be shared with a thread that is left behind.)
 
     Args:
         items: read by the thread alone.
@@ -52,44 +50,47 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     """
     end = object()
     iterator = iter(items)
-    close = close_pool  # bound here: at interpreter exit the module's globals are gone
-    thread = ThreadPoolExecutor(1, thread_name_prefix="nanoset_ref-read-ahead")
-    pending: deque[Future[None]] = deque(maxlen=depth)  # the last ones
-    # Ctrl-C can leave the lock of a future taken, so that its result is not asked for
+    # Ctrl-C cannot leave a lock of these queues taken, as it can those of a pool of threads
+    requests: SimpleQueue[bool] = SimpleQueue()  # False ends the thread
     results: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
+    stopped: list[bool] = []
 
-    def make() -> None:
-        try:
-            results.put((next(iterator, end), []))
-        except BaseException as error:
-            results.put((end, [error]))
+    def make_items() -> None:
+        while requests.get() and not stopped:
+            try:
+                results.put((next(iterator, end), []))
+            except BaseException as error:
+                results.put((end, [error]))
 
-    def request() -> None:
-        try:
-            with deferred_signals():  # the same goes for the locks of the thread
-                pending.append(thread.submit(make))
-        except RuntimeError:  # Python ends all pools when the main thread ends
-            thread.shutdown()
-            make()
+    def stop() -> None:
+        requests.put(False)
+        if thread.is_alive() and not stopped:
+            stopped.append(True)
+            thread.join()
 
-    wait = True
+    thread = Thread(target=make_items, name="nanoset_ref-read-ahead", daemon=True)
+    atexit.register(stop)
+    unregister = atexit.unregister  # at interpreter exit the module's globals are gone
     try:
+        with deferred_signals():
+            thread.start()
         for _ in range(depth):
-            request()
+            requests.put(True)
         while True:
             item, errors = results.get()
             if errors:
                 raise errors.pop()  # its traceback holds this frame, which must not hold it
             if item is end:
                 return
-            request()
+            requests.put(True)
             yield item
     except KeyboardInterrupt:
         # a generator may wait for a stalled bucket; any other iterator ends soon and is waited for
-        wait = not isinstance(items, Generator)
+        stopped += [True] * isinstance(items, Generator)
         raise
     finally:
-        close(thread, pending, wait)
+        stop()
+        unregister(stop)
 
 
 class ReadRequest(NamedTuple):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.threads import close_pool
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
@@ -164,7 +163,6 @@ def encode_in_order(
 
     pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
     pool = ThreadPoolExecutor(len(encode_functions))
-    close = close_pool  # bound here: at interpreter exit the module's globals are gone
     try:
         for batch in batches:
             pending.append((batch, pool.submit(run, batch)))
@@ -174,5 +172,8 @@ def encode_in_order(
         for batch, future in pending:
             yield batch, future.result()
     finally:
-        # waits for the running batches only
-        close(pool, [future for _, future in pending])
+        # waits for the running batches only; `shutdown(cancel_futures=True)` would fail if the
+        # interpreter exits while this generator is open
+        for _, future in pending:
+            future.cancel()
+        pool.shutdown()

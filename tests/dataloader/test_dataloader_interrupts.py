@@ -1,16 +1,18 @@
 """Ctrl-C while a loader reads ahead, fills a queue or makes its buffers: nothing is lost, nothing is left."""
 
+import itertools
 import os
 import signal
+import sys
 import tempfile
 import threading
-import time
 
 import numpy as np
 import pytest
 from dataloader_helpers import expected_rows
 
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
+from nanoset_ref.load.prefetch import prefetch_in_thread
 
 
 def reading_threads():
@@ -105,33 +107,39 @@ def test_a_traceback_that_is_kept_does_not_let_the_thread_go_on(nanoset):
     assert set(before).issuperset(reading_threads())
 
 
-@pytest.mark.usefixtures("two_batches_per_block")
-def test_interrupted_beside_a_lock_a_loader_does_not_wait_for_its_thread_for_ever(
-    nanoset, monkeypatch
-):
-    """Ctrl-C within `Condition.__enter__` leaves a lock taken, for which the thread waits."""
-    loader = build_nanoset_dataloader(nanoset, micro_batch_size=8, read_ahead=2)
-    batches = iter(loader)
-    next(batches)
-    fill = type(nanoset).fill
+def interrupt_before(number):
+    """A trace function: Ctrl-C before an instruction of `prefetch_in_thread`, by its number."""
+    remaining = iter(range(number))
 
-    def fill_slowly(*arguments):
-        time.sleep(0.05)
-        fill(*arguments)
+    def trace(frame, event, argument):
+        if frame.f_code is prefetch_in_thread.__code__:
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(remaining, None) is None:
+                raise KeyboardInterrupt
+            return trace
 
-    def enter(condition):
-        condition._lock.__enter__()
-        if threading.current_thread() is threading.main_thread():
-            monkeypatch.undo()
-            signal.raise_signal(signal.SIGINT)
+    return trace
 
-    monkeypatch.setattr(type(nanoset), "fill", fill_slowly)
-    monkeypatch.setattr(threading.Condition, "__enter__", enter)
-    with pytest.raises(KeyboardInterrupt):
-        for _ in batches:
+
+def test_interrupted_anywhere_a_thread_that_reads_ahead_ends():
+    before = {*reading_threads()}
+    for number in itertools.count():
+        items = prefetch_in_thread(itertools.count(), 2)
+        taken = []
+        sys.settrace(interrupt_before(number))
+        try:
+            taken += [next(items), next(items), next(items)]
+        except KeyboardInterrupt:
             pass
-    for thread in reading_threads():
-        thread.join()  # for ever, if it waits for the lock
+        finally:
+            sys.settrace(None)
+        items.close()
+        for thread in {*reading_threads()} - before:
+            thread.join(60)
+            assert not thread.is_alive(), number
+        if taken:
+            break
+    assert taken == [0, 1, 2] and number > 100
 
 
 def test_ctrl_c_does_not_wait_for_rows_that_do_not_come(nanoset, monkeypatch):

@@ -53,6 +53,26 @@ def test_ahead_leaves_no_thread_behind():
     assert threads() == []
 
 
+ENDS = """
+import time
+from nanoset_ref.load.prefetch import prefetch_in_thread
+
+def read():
+    yield 0
+    time.sleep(0.5)
+    print("read")
+
+items = prefetch_in_thread(read(), 2)
+next(items)
+"""
+
+
+def test_a_program_ends_after_the_item_in_progress():
+    """The thread's buffers would go while it fills them."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("read\n", "")
+
+
 HALF_READ = """
 import nanoset_ref  # it outlives the names of the script
 from nanoset_ref import Nanoset, build_nanoset_dataloader
@@ -100,7 +120,7 @@ threading.Thread(target=train).start()
 
 
 def test_a_thread_that_outlives_the_main_thread_gets_all_batches(tmp_path):
-    """Python ends its pools of threads then: those that read ahead, ask a bucket, or rename a file."""
+    """Python ends its pools of threads then: those that ask a bucket, or rename a file."""
     np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
     done = subprocess.run(
         [sys.executable, "-c", OUTLIVES],

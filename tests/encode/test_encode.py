@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypa
     source = lines_of(tmp_path / "a.jsonl", map(str, range(9)))
     encoder, begun = Encoder(tokenizer, backend="hf"), []
     second, released = threading.Event(), threading.Event()
-    close_pool = batch_encoder.close_pool
+    shutdown = ThreadPoolExecutor.shutdown
 
     def encode(batch):
         begun.append(batch)
@@ -56,13 +57,12 @@ def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypa
             released.wait()
         return encoder.encode_text(batch)
 
-    def close(pool, pending):
+    def release_and_shutdown(pool):
         """The batch under way ends when the pool waits for it."""
-        shutdown = pool.shutdown
-        pool.shutdown = lambda wait: (released.set(), shutdown(wait))
-        close_pool(pool, pending)
+        released.set()
+        shutdown(pool)
 
-    monkeypatch.setattr(batch_encoder, "close_pool", close)
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", release_and_shutdown)
     stream = encoder.stream(batches_of(source), [encode])
     next(stream)
     second.wait()
