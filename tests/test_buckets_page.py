@@ -29,8 +29,9 @@ def test_requests_cost_what_it_says() -> None:
         assert line in PAGE, line
     assert f"[{ROWS / 1e9:.2f} billion rows](real_runs.md)" in PAGE
     page_15 = (ROOT / "notebooks/15_reading_fast.ipynb").read_text(encoding="utf-8")
-    assert f"would cost ${ROWS * DOLLARS:,.0f} of" in page_15
-    assert f"64 MB, {100 * shards * DOLLARS:.0f} cents a node" in page_15
+    assert f"would cost ${ROWS * DOLLARS:,.0f} in S3 requests" in page_15
+    cents = f"{100 * shards * DOLLARS:.0f} cents a node"
+    assert f"in pieces of 64 MB, its 24 TB of token files cost {cents}" in page_15
 
 
 def test_a_bucket_needs_as_many_requests_as_it_says() -> None:

@@ -122,7 +122,8 @@ def opening():
             rungs, "From memory all are fast enough; a disk or a bucket needs many requests at once"
         ),
         "Rows of 2,048 tokens at random places: what one reading process delivers (full dots: measured; open: "
-        "arithmetic), beside what eight H100s consume (gray). Bars: yardsticks of the same run. Orange: this package.",
+        "arithmetic), beside what eight H100s consume (gray). Bars: what memory, disk and client deliver without a "
+        "reader. Orange: this package.",
         "Four lines of marks on a logarithmic axis of tokens per second: what eight GPUs consume, what memory,"
         " a disk and a bucket deliver. Readers from memory lie right of what is consumed; Nanotron from a disk lies"
         " at its edge, a bucket with one request at a time left of it; nanoset_ref lies near each "
@@ -352,7 +353,10 @@ def figure_1():
     }
     show(
         plots.against_samples(
-            {"Starting: an index grows": begins, "Resuming: a walk grows": continues}
+            {
+                "Starting takes longer the more an index holds; a computed order needs none": begins,
+                "Resuming takes longer the farther a walk goes; a computed place needs none": continues,
+            }
         ),
         "Above: the time to build the order of that many samples. Below: the time until a run continues after that "
         "many. **A walk** draws and drops the batches before; **skip_first_batches** is accelerate's, "
