@@ -375,13 +375,12 @@ def figure_1(NaiveSkip, sampler_of, restore_generator, nanoset):
         Moving(
             {"resume": [*ways], "samples before the kill": [2, 4, 6, 8]},
             state,
-            ("skips in every epoch", 6),
+            ("rounds down, 4 ranks", 6),
         ),
         "Two epochs of ten samples. Dashed: never read. Gray: read twice. (The run that restores a generator"
         " shuffles.)",
-        "Three rows of 20 positions. The first job reads positions 0 to 5; the second, which skips six "
-        "samples in every epoch, reads 6 to 9 and 16 to 19. Together they leave positions 10 to 15 dashed: "
-        "never read.",
+        "Three rows of 20 positions. The first job reads positions 0 to 5; the second, four ranks that round "
+        "down, reads 4 to 19. Together they read positions 4 and 5 twice, in gray.",
     )
 
 
