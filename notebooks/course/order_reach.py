@@ -179,7 +179,7 @@ def of_the_tests():
 
 
 def how_many_are_pictured():
-    """Of the comparisons: those of section 7's picture, of section 4's, the rest of sections 3 to 5, and the others."""
+    """How many comparisons: section 2's usual ones, section 4's picture, the rest of sections 3 to 5, all others."""
     counts = [0, 0, 0, 0]
     for found in tested():
         label = found.question.label

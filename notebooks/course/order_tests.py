@@ -62,8 +62,8 @@ prints the comparisons.
 
 ## All {count} comparisons
 
-{stars} of them have a star. {pictured[0]} are in the picture of the notebook's section 7, {pictured[1]} in that
-of its section 4, {pictured[2]} more in its sections 3 to 5, and {pictured[3]} at other rates and in other batches,
+{stars} of them have a star. {pictured[0]} are of section 2 at its usual rate and batch, {pictured[1]} are in the
+picture of section 4, {pictured[2]} more in sections 3 to 5, and {pictured[3]} at other rates and in other batches,
 all of them costs with a star. These {pictured[3]} could be a family of their own. If Holm's correction is over them
 and over the other {main} apart, {apart_stars[0]} and {apart_stars[1]} have a star: the same ones.
 
