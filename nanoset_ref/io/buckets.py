@@ -215,10 +215,8 @@ def timeout() -> float:
     return positive_setting("NANOSET_REF_TIMEOUT", 60)
 
 
-@functools.cache
-def _connected_process() -> int:
-    """The id of the process that connected first; forked processes inherit the answer."""
-    return os.getpid()
+# the id of the process that connected first; forked processes inherit the answer
+_connected_process = functools.cache(os.getpid)
 
 
 def check_not_forked() -> None:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+# a full disk, an exceeded quota and a file that is too large
+DISK_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+
 
 @contextmanager
 def explain_full_disk(
@@ -18,7 +21,7 @@ def explain_full_disk(
     Args:
         path: the file or folder that is written.
         folder: a folder on its disk.
-        needs: a clause such as "the index needs 10 bytes"; "" leaves it out.
+        needs: a clause such as "the index needs 10 bytes, "; "" leaves it out.
         option: the option that names another folder.
 
     Raises:
@@ -27,32 +30,21 @@ def explain_full_disk(
     try:
         yield
     except OSError as error:
-        if not _is_disk_full(error) or _names_other_file(error, path):
+        name = error.filename
+        # a folder's error may name a file inside it
+        is_other = name is not None and path not in Path(str(name)).parents
+        if error.errno not in DISK_FULL or is_other:
             raise
         free = shutil.disk_usage(folder).free
-        clause = f"{needs}, " if needs else ""
         message = (
-            f"cannot be written ({error.strerror or error}); {clause}{free:,} bytes are free "
+            f"cannot be written ({error.strerror}); {needs}{free:,} bytes are free "
             f"on the disk of {folder}, besides what unfinished files hold until they are removed: "
             f"make room, or name another {option}"
         )
-        raise OSError(error.errno or errno.ENOSPC, message, os.fspath(path)) from error
+        raise OSError(error.errno, message, os.fspath(path)) from error
 
 
 def explain_full_tmpdir() -> AbstractContextManager[None]:
     """Explain a full disk while temporary files are written."""
     folder = Path(tempfile.gettempdir())
-    return explain_full_disk(folder, folder, "bucket files pass through it", "TMPDIR")
-
-
-def _names_other_file(error: OSError, path: Path) -> bool:
-    """Whether the error names a file, and that file is not inside the folder `path`."""
-    return error.filename is not None and path not in Path(str(error.filename)).parents
-
-
-def _is_disk_full(error: OSError) -> bool:
-    """Whether the error is a full disk, an exceeded quota or a file that is too large."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return True
-    # NumPy has no errno: "64 requested and 12 written"
-    return "requested and" in str(error)
+    return explain_full_disk(folder, folder, "bucket files pass through it, ", "TMPDIR")

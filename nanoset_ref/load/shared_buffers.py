@@ -33,18 +33,12 @@ POPULATE_WRITE = 23
 Mappings = set[weakref.ref[mmap.mmap]]
 
 
-def _has_private_mappings() -> bool:
-    """Whether private mappings show later writes to the memory, and can get their own pages."""
-    if sys.platform != "linux":
-        return False
-    try:
-        mmap.mmap(-1, mmap.PAGESIZE).madvise(POPULATE_WRITE)
-    except OSError:
-        return False
-    return True
-
-
-HAS_PRIVATE_MAPPINGS = _has_private_mappings()
+# whether private mappings show later writes to the memory, and can get their own pages
+try:
+    mmap.mmap(-1, mmap.PAGESIZE).madvise(POPULATE_WRITE)
+    HAS_PRIVATE_MAPPINGS = sys.platform == "linux"
+except OSError:
+    HAS_PRIVATE_MAPPINGS = False
 _all_mappings: Mappings = set()  # of all buffers
 
 

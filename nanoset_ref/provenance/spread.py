@@ -133,7 +133,11 @@ def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
 
 def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:
     """A table of the files that are spread least evenly, worst first."""
-    worst = sorted(spreads, key=_unevenness, reverse=True)[:MAX_LISTED]
+    worst = sorted(
+        spreads,
+        key=lambda spread: max(spread.among_files or 0, spread.within or 0),
+        reverse=True,
+    )[:MAX_LISTED]
     width = max(len(paths[spread.file]) for spread in worst)
     header = "among  within   share of each part of the steps (▄: an even one)"
     lines = [f"{'spread of':<{width}}   {header}"]
@@ -145,10 +149,6 @@ def spread_lines(spreads: Sequence[Spread], paths: Sequence[str]) -> list[str]:
         lines.append(f"and {more:,} files that are spread more evenly")
     lines.append(LEGEND)
     return ["  " + line for line in lines]
-
-
-def _unevenness(spread: Spread) -> float:
-    return max(spread.among_files or 0, spread.within or 0)
 
 
 @dataclasses.dataclass(frozen=True)

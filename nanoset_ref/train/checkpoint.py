@@ -108,7 +108,7 @@ class Checkpoints:
         target = self._path(step)
         temporary = _hidden_path(target)
         size = sum(tensor.nbytes for tensor in tensors.values())
-        needs = f"the checkpoint needs {size:,} bytes"
+        needs = f"the checkpoint needs {size:,} bytes, "
         with (
             explain_full_disk(self.folder, self.folder, needs, FOLDER_OPTION),
             contextlib.ExitStack() as stack,

@@ -204,7 +204,10 @@ class Run:
         interval = self.config.logging.iteration_step_info_interval
         with (
             explain_full_disk(
-                folder, folder, "each step adds a line to metrics.jsonl", FOLDER_OPTION
+                folder,
+                folder,
+                "each step adds a line to metrics.jsonl, ",
+                FOLDER_OPTION,
             ),
             self._open_metrics() as metrics,
             Progress(done, last, interval, self.world.is_main_rank) as progress,

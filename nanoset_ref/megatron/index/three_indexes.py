@@ -171,11 +171,11 @@ def build_mappings(
     return {"document_index": documents, "sample_index": cuts, "shuffle_index": samples}
 
 
-def _work_of_cut(lengths, document_index, sequence_length, extra, index):
-    return 3 * (len(document_index) + len(index))
-
-
-@njit(work=_work_of_cut)
+@njit(
+    work=lambda lengths, document_index, sequence_length, extra, index: (
+        3 * (len(document_index) + len(index))
+    )
+)
 def _cut_stream(lengths, document_index, sequence_length, extra, index):
     """Fill the sample index, int [N + 1, 2], whose first row is (0, 0).
 
