@@ -147,6 +147,19 @@ def test_a_damaged_file_of_the_cache_is_written_again(package, run):
     assert run() == ["20", "1"]
 
 
+def test_code_for_other_types_in_the_cache_is_compiled_again(monkeypatch, tmp_path):
+    """Two processes that compile at once may both take a number of a file: one's index, the other's code."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    for number in (7, 7.5):
+        assert compilation.make_dispatcher(triple, {})(number) == 3 * number
+    of_int, of_float = sorted(tmp_path.glob("**/*.nbc"))
+    shutil.copy(of_int, of_float)
+    for hits in (0, 1):
+        dispatcher = compilation.make_dispatcher(triple, {})
+        assert dispatcher(7.5) == 22.5
+        assert dispatcher.stats.cache_hits.total() == hits
+
+
 def test_a_cache_on_a_full_disk_costs_a_warning(monkeypatch, caplog, tmp_path):
     def fill(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -64,15 +64,18 @@ class _ChecksummedCache(FunctionCache):
 
     _impl_class = _ChecksummedImpl
 
-    def load_overload(self, *arguments: Any) -> Any:
+    def load_overload(self, types: Any, context: Any) -> Any:
         try:
-            return super().load_overload(*arguments)
+            result = super().load_overload(types, context)
+            # processes that compile for different types at once may write to the same file
+            if result and result.signature.args == types:
+                return result
         except OSError:
-            return None
+            pass
         except Exception:  # a damaged file raises anything
             with contextlib.suppress(OSError):
                 self.flush()
-            return None
+        return None
 
     def save_overload(self, *arguments: Any) -> None:
         try:
