@@ -1,15 +1,18 @@
 """Forks beside a thread that reads ahead: a child waits forever for what the thread holds, so a fork waits first."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 import warnings
 
+import numpy as np
 from numba.core.caching import Cache
 from numba.core.compiler_lock import global_compiler_lock
 
+from nanoset_ref import open_tokens
 from nanoset_ref.io import njit as kernels
 
 FORK_BESIDE_AN_IMPORT = """
@@ -122,6 +125,12 @@ def test_a_thread_that_reads_imports_only_what_a_fork_waits_for(tmp_path):
     assert (done.stdout, done.stderr) == ("", "")
 
 
+def fork():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        return os.fork()
+
+
 def test_a_fork_waits_for_a_thread_that_compiles(monkeypatch):
     begun = threading.Event()
 
@@ -135,12 +144,36 @@ def test_a_fork_waits_for_a_thread_that_compiles(monkeypatch):
     thread = threading.Thread(target=kernel, args=(1,))
     thread.start()
     begun.wait()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         is_free = global_compiler_lock._lock.acquire(blocking=False)
         os._exit(not is_free)
     _, status = os.waitpid(pid, 0)
     thread.join()
     assert status == 0
+
+
+def test_ids_that_a_thread_is_mapping_do_not_stop_a_child(monkeypatch, tmp_path):
+    """Python 3.11 holds one lock for the `cached_property` of all files, and a child would wait for it."""
+    begun = threading.Event()
+    forked = threading.Event()
+    files = []
+    for name in ("a.npy", "b.npy"):
+        np.arange(9, dtype=np.uint16).tofile(tmp_path / name)
+        files.append(open_tokens(tmp_path / name))
+
+    def wait_for_the_fork():
+        begun.set()
+        forked.wait()
+
+    monkeypatch.setattr(files[0], "check_unchanged", wait_for_the_fork)
+    thread = threading.Thread(target=lambda: files[0].tokens)
+    thread.start()
+    begun.wait()
+    pid = fork()
+    if pid == 0:
+        signal.alarm(60)
+        os._exit(int(files[1].tokens.sum()))
+    forked.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 36 << 8

@@ -17,7 +17,6 @@ benchmarks/megatron.py measures it.
 Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset.py (core_v0.16.1).
 """
 
-import functools
 import logging
 import multiprocessing
 import struct
@@ -39,7 +38,7 @@ from nanoset_ref.io.paths import (
 from nanoset_ref.io.torchrun import is_main_rank
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_copy
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.interface import Tokens, cached_property
 from nanoset_ref.tokens.manifest import TokenFileError
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -180,13 +179,13 @@ class MMapIndexedDataset(Tokens):
         """Documents in the pair; each has one or more sequences."""
         return len(self.document_indices) - 1
 
-    @functools.cached_property
+    @cached_property
     def document_offsets(self) -> Int64Array:
         """See `Tokens.document_offsets`."""
         ends = np.append(self.sequence_pointers // self.dtype.itemsize, self.num_tokens)
         return ends[self.document_indices]
 
-    @functools.cached_property
+    @cached_property
     def idx_checksum(self) -> str:
         """The checksum of .idx."""
         return checksum(self.idx_path)

@@ -18,7 +18,6 @@ Source: datatrove.utils.dataset of https://github.com/huggingface/datatrove.
 import os
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from nanoset_ref.io.paths import PathLike, as_path, checksum_of_set, read_in_blo
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_copy, local_path
 from nanoset_ref.tokens.companions import refuse_link_without_companions
-from nanoset_ref.tokens.interface import Facts, Tokens
+from nanoset_ref.tokens.interface import Facts, Tokens, cached_property
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 from nanoset_ref.tokens.npy_writer import TokenFileWriter
 

@@ -11,8 +11,9 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
@@ -35,8 +36,21 @@ from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 Facts = dict[str, Any]
+Value = TypeVar("Value")
 
 BLOCK_IDS = 1 << 22  # ids that are processed at once
+
+
+class cached_property(functools.cached_property[Value]):
+    """Python's, but without the lock that Python 3.11 holds while a value is computed.
+
+    All objects of a class share that lock. A process that is forked while a thread holds it would
+    wait for it forever.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        self.lock = nullcontext()
 
 
 class Tokens(ABC):
@@ -131,7 +145,7 @@ class Tokens(ABC):
         """The checksum of the current content."""
         return checksum(self.path)
 
-    @functools.cached_property
+    @cached_property
     def documents_checksum(self) -> str | None:
         """A checksum of `document_offsets`, equal in all formats; None if they are unknown."""
         offsets = self.document_offsets
@@ -141,7 +155,7 @@ class Tokens(ABC):
         content = np.ascontiguousarray(offsets, dtype="<i8").data
         return xxhash.xxh3_128_hexdigest(content)
 
-    @functools.cached_property
+    @cached_property
     def tokens(self) -> NDArray[Any]:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied.
 

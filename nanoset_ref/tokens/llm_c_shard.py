@@ -7,13 +7,11 @@ A document *begins* with <|endoftext|>. karpathy/llm.c f1e2ace (May 2025) writes
 `dev/data/data_common.py`; KellerJordan/modded-nanogpt f411b3d3 (August 2026) reads them.
 """
 
-import functools
-
 import numpy as np
 
 from nanoset_ref.io.paths import PathLike
 from nanoset_ref.io.types import Int64Array
-from nanoset_ref.tokens.interface import Tokens
+from nanoset_ref.tokens.interface import Tokens, cached_property
 from nanoset_ref.tokens.manifest import TokenFileError
 
 HEADER_BYTES = 1024
@@ -62,12 +60,12 @@ class LlmCFile(Tokens):
                 f"version {version} and {expected} bytes: copy it again"
             )
 
-    @functools.cached_property
+    @cached_property
     def document_starts(self) -> Int64Array:
         """The token offsets at which documents begin, int64; searched for at the first access."""
         return np.flatnonzero(self.tokens == self.start_token_id)
 
-    @functools.cached_property
+    @cached_property
     def document_offsets(self) -> Int64Array:
         """See `Tokens.document_offsets`; tokens before the first beginning are a document."""
         return np.unique(np.concatenate([[0], self.document_starts, [self.num_tokens]]))

@@ -1,7 +1,6 @@
 """`TokenFile`: raw ids as Nanotron writes and reads them, with or without a manifest."""
 
 import contextlib
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from nanoset_ref.io.paths import (
     read_head,
 )
 from nanoset_ref.io.types import Int64Array
-from nanoset_ref.tokens.interface import Facts, Tokens
+from nanoset_ref.tokens.interface import Facts, Tokens, cached_property
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     LABELS_SUFFIX,
@@ -193,7 +192,7 @@ class TokenFile(Tokens):
             "appended_eod": bool(self.tokens[-1] == self.eos_token_id),
         }
 
-    @functools.cached_property
+    @cached_property
     def document_offsets(self) -> Int64Array | None:
         """See `Tokens.document_offsets`; mapped, or searched for, at the first access."""
         from nanoset_ref.tokens import companions  # only readers of documents need it
@@ -222,7 +221,7 @@ class TokenFile(Tokens):
             raise IndexError(f"document {document} is not one of {len(numbers)}")
         return str(labels[numbers[document]]) or None
 
-    @functools.cached_property
+    @cached_property
     def _labels(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """The labels, and the number of each document's label (`TokenFileWriter.write_labels`)."""
         # only readers of documents need it
