@@ -468,8 +468,8 @@ GUARDS: dict[str, tuple[Callable[[], Any], int, dict[str, int]]] = {
         uses("flock", "lockf"),
         0,
         {
-            "io/locks.py": 2
-        },  # home: one that forked children inherit, and one that they do not
+            "io/locks.py": 4
+        },  # home: one that forked children inherit, taken, awaited and released, and one that they do not
     ),
     "homes of RandomState": (
         uses("RandomState"),

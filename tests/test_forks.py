@@ -14,6 +14,8 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from nanoset_ref import open_tokens
 from nanoset_ref.io import njit as kernels
+from nanoset_ref.io.index_cache import load_or_build
+from nanoset_ref.io.locks import lock
 
 FORK_BESIDE_AN_IMPORT = """
 import sys, threading, time
@@ -177,3 +179,31 @@ def test_ids_that_a_thread_is_mapping_do_not_stop_a_child(monkeypatch, tmp_path)
     forked.set()
     thread.join()
     assert os.waitpid(pid, 0)[1] == 36 << 8
+
+
+def test_the_lock_of_an_index_ends_though_a_child_has_its_file(tmp_path):
+    begun = threading.Event()
+    forked = threading.Event()
+
+    def build():
+        begun.set()
+        forked.wait()
+        return [np.arange(3)]
+
+    thread = threading.Thread(
+        target=load_or_build, args=(tmp_path, {"of": "a thread"}, ["x"], build)
+    )
+    thread.start()
+    begun.wait()
+    pid = fork()
+    if pid == 0:
+        time.sleep(600)
+        os._exit(0)
+    forked.set()
+    thread.join()
+    try:
+        with open(tmp_path / "index.lock", "rb") as file:
+            assert lock(file)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

@@ -29,7 +29,7 @@ from nanoset_ref.chunks.chunk_manifest import common_facts, manifests_above
 from nanoset_ref.chunks.packing import batched
 from nanoset_ref.chunks.row_format import Row, read_row, row_files
 from nanoset_ref.io.files import write_text, write_together
-from nanoset_ref.io.locks import lock
+from nanoset_ref.io.locks import locked
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess.tokenization import progress_bar
@@ -220,9 +220,8 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
             f"{target} cannot be written ({error.strerror}), and a chunk is converted before it is "
             "read: allow writing there, or copy the chunks to another folder"
         ) from error
-    with file:
-        # on a file system without locks several processes write it, each completely
-        lock(file, wait=True)
+    # on a file system without locks several processes write it, each completely
+    with file, locked(file):
         if _is_made_of(target, record, inputs):
             return TokenFile(target)
         if target.exists() and not record.exists():

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import make_folder
-from nanoset_ref.io.locks import lock
+from nanoset_ref.io.locks import locked
 from nanoset_ref.io.paths import PathLike, as_list
 from nanoset_ref.io.urls import local_path
 
@@ -139,8 +139,7 @@ def _fetch(url: str, target: Path) -> str | None:
     make_folder(target.parent)
     try:
         if not target.is_file():
-            with open(partial, "ab") as file:
-                lock(file, wait=True)
+            with open(partial, "ab") as file, locked(file):
                 # another process may have completed it meanwhile
                 if not target.is_file():
                     http_get(url, file, resume_size=os.path.getsize(partial))

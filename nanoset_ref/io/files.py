@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
 from nanoset_ref.io.full_disk import explain_full_disk
-from nanoset_ref.io.locks import lock
+from nanoset_ref.io.locks import lock, locked
 from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_path, in_bucket
 
@@ -283,8 +283,8 @@ def _temporary(path: Path) -> Iterator[IO[Any]]:
         with (
             explain_full_disk(path, path.parent),
             open(temporary, "xb") as file,
+            locked(file),
         ):
-            lock(file, wait=True)
             if os.fstat(file.fileno()).st_nlink == 0:
                 continue  # another writer removed it as a leftover, before it was locked
             try:

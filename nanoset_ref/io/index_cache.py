@@ -28,7 +28,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write_set, make_folder
-from nanoset_ref.io.locks import lock
+from nanoset_ref.io.locks import locked
 from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
 from nanoset_ref.io.urls import local_path
@@ -83,16 +83,14 @@ def load_or_build(
     arrays = _load(text, paths, entry)
     if arrays is not None:
         return arrays
-    with _lock_file(folder) as file:
-        lock(file, wait=True)
+    with _lock_file(folder) as file, locked(file):
         # another process may have built it meanwhile
         arrays = _load(text, paths, entry)
         if arrays is not None:
             return arrays
         arrays = build()
         _write(arrays, text, paths, entry)
-    mapped = _load(text, paths, entry)
-    return arrays if mapped is None else mapped
+    return _load(text, paths, entry) or arrays
 
 
 def _load(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
