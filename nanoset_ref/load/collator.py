@@ -148,7 +148,8 @@ class DataCollatorForCLM(Collator):
     Ids from Megatron's corpora of 64-bit ids are int64.
     `documents` adds position_ids on the input rank, and attention_mask, cu_seqlens and max_seqlen
     on both. A field that this rank does not hold is a TensorPointer to the rank that does. Every
-    field may be written to.
+    field may be written to; several threads may write to batches at once only if there was a second
+    thread when these were made (see `writable_copy`).
 
     Raises:
         TypeError: other options than DocumentOptions.
@@ -274,7 +275,9 @@ def writable_copy(tensor: torch.Tensor) -> torch.Tensor:
 
     It is one of torch's lazy copies, which take up memory only when they or the original are
     written to. Two threads must not write to those at once: in a process with a second thread that
-    may write, the copy is a real one.
+    may write, the copy is a real one. The batches of a block are views of one copy. So if they were
+    made while there was one thread, two threads that start later must not write into them at once:
+    torch (2.13) crashes.
     """
     writers = 0
     for thread in threading.enumerate():
