@@ -115,8 +115,9 @@ def _load(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
 def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> None:
     with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
         for file, array in zip(files, arrays, strict=True):
-            header = np.lib.format.header_data_from_array_1_0(array)
-            np.lib.format.write_array_header_1_0(file, header)
+            np.lib.format.write_array_header_1_0(
+                file, np.lib.format.header_data_from_array_1_0(array)
+            )
             # np.save misses the error of a full disk
             file.write(np.ascontiguousarray(array))
             file.flush()

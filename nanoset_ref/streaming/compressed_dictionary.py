@@ -323,6 +323,10 @@ class CompressedFile(Mapping[int, bytes]):
         self._keys, order = _unique(keys, filepath)
         self._starts = np.array(starts)[order]
 
+    def copy(self) -> Self:
+        """This file, which nothing changes; `copy.copy` of a dictionary calls it."""
+        return self
+
     def __len__(self) -> int:
         return len(self._keys)
 

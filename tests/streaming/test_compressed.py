@@ -1,6 +1,7 @@
 """CompressedDictionary: the golden files, the operations, and files that mean harm."""
 
 import bz2
+import copy
 import gzip
 import hashlib
 import json
@@ -241,6 +242,16 @@ def test_values_can_be_merged_into_a_file_that_is_open_for_reading(
     opened.merge_(other, reset_keys=reset_keys)
     assert dict(opened) == {0: "a", 1 if reset_keys else 5: "b"}
     assert (tmp_path / "one.cd").read_bytes() == content
+
+
+def test_a_copy_of_a_file_that_is_open_for_reading_is_a_dictionary_of_its_own(
+    tmp_path,
+):
+    of({1: "a"}).dump(tmp_path / "a")
+    opened = CompressedDictionary.open(tmp_path / "a")
+    for duplicate in (copy.copy(opened), copy.deepcopy(opened), opened.copy()):
+        duplicate.merge_(of({7: "b"}))
+        assert (dict(duplicate), dict(opened)) == ({1: "a", 0: "b"}, {1: "a"})
 
 
 def test_wrong_arguments_say_what_is_right(tmp_path):
