@@ -42,7 +42,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     training loop. An exception is raised in place of the item that failed. Closing this
     generator waits for the item in progress and starts no other. After Ctrl-C it does not wait if
     `items` is a generator, because its rows may come from a bucket that stalls. (Workers and
-    torch's iterators cannot be shared with a thread that is left behind.)
+    torch's iterators cannot be shared with a thread that is left behind.) Once the interpreter is
+    ending, items are made one by one when they are asked for.
 
     Args:
         items: read by the thread alone.
@@ -55,12 +56,15 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     results: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
     stopped: list[bool] = []
 
+    def make_item() -> None:
+        try:
+            results.put((next(iterator, end), []))
+        except BaseException as error:
+            results.put((end, [error]))
+
     def make_items() -> None:
         while requests.get() and not stopped:
-            try:
-                results.put((next(iterator, end), []))
-            except BaseException as error:
-                results.put((end, [error]))
+            make_item()
 
     def stop() -> None:
         requests.put(False)
@@ -72,11 +76,18 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     atexit.register(stop)
     unregister = atexit.unregister  # at interpreter exit the module's globals are gone
     try:
-        with deferred_signals():
-            thread.start()
+        try:
+            with deferred_signals():
+                thread.start()
+        except (
+            RuntimeError
+        ):  # from Python 3.12 on, none starts once the main thread has ended
+            stopped.append(True)
         for _ in range(depth):
             requests.put(True)
         while True:
+            if stopped and results.empty():
+                make_item()
             item, errors = results.get()
             if errors:
                 raise errors.pop()  # its traceback holds this frame, which must not hold it
@@ -176,12 +187,16 @@ class WorkerBlocks:
             )
         self.batch_size = sampler.micro_batch_size
         self.copy_tensor = copy_tensor
-        reader = BufferReader(dataset, self.buffers, needs_starts)
-        requests = RequestSampler(sampler, sizes.max_batches, self.buffers)
         # only the buffers' numbers travel; collating and pinning follow
-        unchanged = {"batch_size": None, "collate_fn": None, "pin_memory": False}
+        own_options = {
+            "sampler": RequestSampler(sampler, sizes.max_batches, self.buffers),
+            "batch_size": None,
+            "collate_fn": None,
+            "pin_memory": False,
+        }
         self.loader = DataLoader(
-            reader, **{**options, **unchanged, "sampler": requests}
+            BufferReader(dataset, self.buffers, needs_starts),
+            **{**options, **own_options},
         )
 
     def __iter__(self) -> Iterator[RowBlock]:

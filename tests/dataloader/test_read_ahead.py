@@ -146,6 +146,34 @@ if __name__ == "__main__":
 """
 
 
+READS_ON_AT_EXIT = """
+import atexit, faulthandler
+from nanoset_ref.load.prefetch import prefetch_in_thread
+
+faulthandler.dump_traceback_later(60, exit=True)
+atexit.register(lambda: print(*items))  # before the thread's own
+items = prefetch_in_thread(range(9), 2)
+next(items)
+"""
+
+
+def test_a_program_may_read_on_in_a_callback_at_its_exit():
+    done = subprocess.run(
+        [sys.executable, "-c", READS_ON_AT_EXIT], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("1 2 3 4 5 6 7 8\n", "")
+
+
+def test_items_are_made_where_no_thread_can_start(monkeypatch):
+    """As from Python 3.12 on in a thread that outlives the main thread."""
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert list(prefetch_in_thread(range(9), 2)) == [*range(9)]
+
+
 def test_workers_of_a_fork_server_end_with_a_trainer_that_is_killed(tmp_path):
     """torch's wait for the fork server, and it for them."""
     np.arange(999, dtype=np.uint16).tofile(tmp_path / "x.npy")
