@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 LONGEST = """
 tests/test_notebooks.py tests/laws/test_our_loaders.py tests/training/test_train_kills.py tests/test_kills.py
 tests/laws/test_planted_faults.py tests/test_executors.py notebooks/06_training_run.ipynb tests/test_trainers_page.py
-tests/test_training_data.py tests/test_kernels.py tests/laws/test_verdicts.py tests/test_tokenization.py
+tests/test_training_data.py tests/test_kernel_edges.py tests/laws/test_verdicts.py tests/test_tokenization.py
 notebooks/12_subsets_to_chunks.ipynb tests/test_course_facts.py tests/streaming/test_trainers.py
 tests/test_ownership.py tests/test_planner.py tests/training/test_train_errors.py
 notebooks/01_quickstart.ipynb notebooks/09_document_masks.ipynb tests/test_order_statistics.py

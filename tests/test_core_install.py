@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from package_modules import MODULES
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from test_budget import MODULES
 
 from nanoset_ref import TokenFileWriter
 from nanoset_ref.cli import COMMANDS

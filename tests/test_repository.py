@@ -11,10 +11,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from package_modules import MODULES
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
-from test_budget import MODULES
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
