@@ -48,6 +48,7 @@ SLOW_TO_IMPORT = """
 nanoset_ref.chunks.subset_tokenization nanoset_ref.chunks.mixing nanoset_ref.chunks.chunk_conversion
 nanoset_ref.chunks.downloads nanoset_ref.cli.run_commands nanoset_ref.tokens.conversion nanoset_ref.provenance.auditing
 nanoset_ref.train.run transformers:AutoTokenizer transformers:PreTrainedTokenizerFast nanoset_ref.io.compilation
+transformers:GPT2LMHeadModel torch._dynamo
 """.split()
 GRACE = 60.0  # seconds for what a killed process leaves behind: it may have to wait for a core
 
