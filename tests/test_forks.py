@@ -106,6 +106,8 @@ def read(kind):
     return num_rows == 64 * (len(rows) // 64)
 
 
+# what the main thread imports before a loader reads, each child need not import anew
+build_nanoset_dataloader(Nanoset(["x.npy"], None, 8, 10_000), micro_batch_size=64, read_ahead=2)
 assert "numba" not in sys.modules
 for kind in ["plain", "bin", "blended", "masked", "packed", "direct", "bucket"]:
     pid = os.fork()
