@@ -56,9 +56,10 @@ FORKS = """
 import os, runpy, sys
 import numba
 numba.njit(lambda x: x + 1)(1)
-for _ in sys.stdin:
+for line in sys.stdin:
     child = os.fork()
     if not child:
+        os.chdir(line.removesuffix("\\n"))  # whose modules are found first
         runpy.run_module("nanoset_ref.kernel", run_name="__main__")
         sys.stdout.flush()
         os._exit(0)
@@ -67,29 +68,31 @@ for _ in sys.stdin:
 """
 
 
-@pytest.fixture
-def run(package):
-    """A function: what the kernel returns, and how many compiled functions came from the cache.
-
-    Each time in a process of its own, forked from one that has imported numba and compiled with it.
-    """
-    environment = os.environ | {"PYTHONPATH": str(package.parent)}
+@pytest.fixture(scope="module")
+def forks():
+    """A process that has imported numba and compiled with it, and is forked for each folder that it is given."""
+    environment = dict(os.environ)
     environment.pop("NUMBA_CACHE_DIR", None)
     with subprocess.Popen(
         [sys.executable, "-B", "-c", FORKS],
         env=environment,
-        cwd=package.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
+        yield process
 
-        def run_once():
-            process.stdin.write("\n")
-            process.stdin.flush()
-            return process.stdout.readline().split()
 
-        yield run_once
+@pytest.fixture
+def run(package, forks):
+    """A function: what the kernel returns, and how many compiled functions came from the cache."""
+
+    def run_once():
+        forks.stdin.write(f"{package.parent}\n")
+        forks.stdin.flush()
+        return forks.stdout.readline().split()
+
+    return run_once
 
 
 def change_inlined(package):
