@@ -63,7 +63,7 @@ from pathlib import Path
 import numpy as np
 from bucket_server import BucketServer
 from nanoset_ref import DocumentOptions, Nanoset, PackedNanoset, build_nanoset_dataloader
-from nanoset_ref.io.njit import loading
+from nanoset_ref.io.njit import numba_lock
 from nanoset_ref.tokens import TokenFileWriter, convert, open_tokens
 
 ids = np.arange(90_000, dtype=np.uint16)
@@ -98,7 +98,7 @@ def read(kind):
     class Record:
         def find_spec(self, name, path, target=None):
             of_main_thread = threading.current_thread() is threading.main_thread()
-            if not of_main_thread and not loading._is_owned():
+            if not of_main_thread and not numba_lock._is_owned():
                 print(kind, name, flush=True)
 
     sys.meta_path.insert(0, Record())

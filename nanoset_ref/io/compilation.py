@@ -18,7 +18,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import overload
 
 from nanoset_ref.io.item_loops import any_of, count_bits, each
-from nanoset_ref.io.njit import loading
+from nanoset_ref.io.njit import numba_lock
 
 logger = logging.getLogger(__name__)
 PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -96,7 +96,7 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
         compile = dispatcher._compile_for_args
 
         def compile_alone(*arguments: Any) -> Any:
-            with loading:  # imports numba's extensions at first
+            with numba_lock:  # imports numba's extensions at first
                 return compile(*arguments)
 
         dispatcher._compile_for_args = compile_alone

@@ -14,7 +14,7 @@ play no role, and numba's settings stay as they are.
 
 import functools
 import inspect
-import logging  # noqa: F401 (a fork takes its lock, which imports need, after `loading`)
+import logging  # noqa: F401 (a fork takes its lock, which imports need, after `numba_lock`)
 import os
 import threading
 from collections.abc import Callable
@@ -24,6 +24,15 @@ from typing import Any
 import numpy as np
 
 PYTHON_WORK = 4_000_000  # units of work, of about a quarter of a microsecond each
+
+# held by a thread that imports numba or compiles; a fork waits for it, since the child would wait
+# forever for a lock or a module of that thread
+numba_lock = threading.RLock()
+os.register_at_fork(
+    before=numba_lock.acquire,
+    after_in_parent=numba_lock.release,
+    after_in_child=numba_lock.release,
+)
 
 
 class Kernel:
@@ -82,7 +91,7 @@ class Kernel:
     def compiled(self) -> Any:
         """The numba dispatcher, which compiles the function at its first call."""
         if self._compiled is None:
-            with loading:  # all threads share one dispatcher per kernel
+            with numba_lock:  # all threads share one dispatcher per kernel
                 # only compiling needs it
                 from nanoset_ref.io.signals import deferred_signals
 
@@ -108,16 +117,6 @@ def _as_uint64(argument: Any) -> Any:
     if isinstance(argument, int) and argument >= 2**63:
         return np.uint64(argument)
     return argument
-
-
-# held by a thread that imports numba or compiles; a fork waits for it, since the child would wait
-# forever for a lock or a module of that thread
-loading = threading.RLock()
-os.register_at_fork(
-    before=loading.acquire,
-    after_in_parent=loading.release,
-    after_in_child=loading.release,
-)
 
 
 def _copy_reachable(first: Kernel) -> dict[Kernel, Any]:

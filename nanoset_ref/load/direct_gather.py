@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.njit import loading
+from nanoset_ref.io.njit import numba_lock
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.gather import OpenFiles, truncation_error
 from nanoset_ref.tokens import Tokens
@@ -119,7 +119,7 @@ class DirectGatherer:
                 self.python_rows_left -= len(out)
                 failed_row = _read_in_python(memory, reads, out)
             else:
-                with loading:  # imports numba
+                with numba_lock:  # imports numba
                     from nanoset_ref.load.direct_kernel import read_rows
 
                 depth = min(DEPTH, len(memory) // buffer_bytes)

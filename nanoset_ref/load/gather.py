@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import memory_limit
-from nanoset_ref.io.njit import loading
+from nanoset_ref.io.njit import numba_lock
 from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.tokens import Tokens
@@ -157,7 +157,7 @@ class PageCacheGatherer:
 
     def _prepare_kernel(self) -> None:
         """Load the kernel, and map the files that were opened since the last call."""
-        with loading:  # imports numba
+        with numba_lock:  # imports numba
             from nanoset_ref.load.gather_kernel import gather_rows
             from nanoset_ref.load.mapped_files import MappedFiles
 
