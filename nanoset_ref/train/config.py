@@ -22,7 +22,7 @@ from nanoset_ref.train.data_config import (
     SECTION_BY_KEY,
     Count,
     DataConfig,
-    NotNegative,
+    NonNegativeFloat,
     Section,
     Size,
 )
@@ -162,16 +162,16 @@ class CheckpointsConfig(Section):
 class LRScheduleConfig(Section):
     """Linear warm-up over lr_warmup_steps, then a cosine to min_decay_lr at the last step."""
 
-    learning_rate: NotNegative = 3e-4
+    learning_rate: NonNegativeFloat = 3e-4
     lr_warmup_steps: int = Field(default=0, ge=0)
-    min_decay_lr: NotNegative = 0.0
+    min_decay_lr: NonNegativeFloat = 0.0
 
 
 class OptimizerConfig(Section):
     """AdamW with betas 0.9 and 0.95. clip_grad: maximum gradient norm; null: no limit."""
 
     learning_rate_scheduler: LRScheduleConfig = LRScheduleConfig()
-    weight_decay: NotNegative = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     clip_grad: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 

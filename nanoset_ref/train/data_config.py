@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Size = Annotated[int, Field(ge=1, lt=2**20)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-WeightByPath = dict[str, NotNegative | None]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+WeightByPath = dict[str, NonNegativeFloat | None]
 
 
 class Section(BaseModel):
