@@ -17,7 +17,7 @@ from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.io.error_text import pluralize
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.urls import local_path
-from nanoset_ref.preprocess import too_many
+from nanoset_ref.preprocess import too_many_skipped
 from nanoset_ref.preprocess.tokenization import exit_code
 
 
@@ -60,7 +60,7 @@ def tokenize(
     incomplete = [
         account.subset
         for account in _print_accounts(by_subset.values())
-        if too_many(account.skipped_documents, account.documents)
+        if too_many_skipped(account.skipped_documents, account.documents)
     ]
     if incomplete:
         names = ", ".join(incomplete)

@@ -5,11 +5,11 @@ from .preprocess_command import main as main
 from .preprocess_command import preprocess as preprocess
 from .preprocess_command import report as report
 from .special_tokens import SpecialTokens as SpecialTokens
-from .tokenization import LEFT_OUT_MANY as LEFT_OUT_MANY
+from .tokenization import EXIT_MANY_SKIPPED as EXIT_MANY_SKIPPED
 from .tokenization import Counts as Counts
 from .tokenization import tokenise as tokenise
 from .tokenization import tokenize_documents as tokenize_documents
-from .tokenization import too_many as too_many
+from .tokenization import too_many_skipped as too_many_skipped
 from .tokenizer import load_tokenizer as load_tokenizer
 from .tokenizer import open_tokenizer as open_tokenizer
 from .tokenizer import vocabulary_size as vocabulary_size

@@ -26,7 +26,7 @@ from nanoset_ref.preprocess.tokenization import (
     Counts,
     exit_code,
     tokenize_documents,
-    too_many,
+    too_many_skipped,
 )
 from nanoset_ref.preprocess.tokenizer import open_tokenizer
 from nanoset_ref.tokens import TokenFileWriter
@@ -133,4 +133,4 @@ def report(counts: Counts | None, **options: Any) -> int:
     for reason, number in counts.skipped.items():
         print(f"skipped {number:,}: {reason}")
     skipped = sum(counts.skipped.values())
-    return exit_code(too_many(skipped, counts.documents))
+    return exit_code(too_many_skipped(skipped, counts.documents))

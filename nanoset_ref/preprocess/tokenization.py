@@ -41,7 +41,7 @@ from nanoset_ref.preprocess.json_lines import InputError
 from nanoset_ref.preprocess.text import TextSource
 from nanoset_ref.preprocess.text_blocks import TextBatch
 
-LEFT_OUT_MANY = 3  # exit code; see `too_many`
+EXIT_MANY_SKIPPED = 3  # see `too_many_skipped`
 IN_BYTES = {"unit": "B", "unit_scale": True}  # of a progress bar
 logger = logging.getLogger(__name__)
 
@@ -71,15 +71,15 @@ class Counts:
     seconds: float
 
 
-def too_many(skipped: int, documents: int) -> bool:
+def too_many_skipped(skipped: int, documents: int) -> bool:
     """Whether more than 1 % of all documents, skipped and written, were skipped."""
     return 100 * skipped > skipped + documents
 
 
-def exit_code(left_out_many: bool) -> int:
-    """LEFT_OUT_MANY or 0; always 0 under torchrun, to which any other code is a failure."""
-    if left_out_many and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return LEFT_OUT_MANY
+def exit_code(many_skipped: bool) -> int:
+    """EXIT_MANY_SKIPPED or 0; always 0 under torchrun, to which any other code is a failure."""
+    if many_skipped and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return EXIT_MANY_SKIPPED
     return 0
 
 
@@ -194,7 +194,7 @@ def _encode_all(
 def _warn_of_skipped(target: PathLike, skipped: dict[str, int], documents: int) -> None:
     """Log a warning if more documents were left out than a run may lose silently."""
     number = sum(skipped.values())
-    if too_many(number, documents):
+    if too_many_skipped(number, documents):
         total = number + documents
         logger.warning(
             f"{target}: {number:,} of {total:,} documents were left out, {number / total:.1%} "
