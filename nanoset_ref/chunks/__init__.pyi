@@ -2,7 +2,7 @@ from .chunk_conversion import chunks_to_tokens as chunks_to_tokens
 from .chunk_manifest import Account as Account
 from .chunk_manifest import ChunkManifest as ChunkManifest
 from .chunk_manifest import ManifestError as ManifestError
-from .chunk_manifest import report as report
+from .chunk_manifest import accounts_table as accounts_table
 from .downloads import DownloadError as DownloadError
 from .downloads import download as download
 from .mixing import mix as mix

@@ -214,7 +214,7 @@ def common_facts(
     return facts.pop()
 
 
-def report(conservation: Sequence[Account]) -> str:
+def accounts_table(conservation: Sequence[Account]) -> str:
     """Format accounts of one kind as a table with totals, without columns of zeros."""
     names = ["subset", *(account.subset for account in conservation), "total"]
     columns = [[f"{name:<{max(map(len, names))}}" for name in names]]

@@ -152,7 +152,7 @@ def _print_accounts(manifests: Iterable[chunks.ChunkManifest]) -> list[Any]:
     """Print the accounts of all subsets, and return them."""
     accounts = [account for manifest in manifests for account in manifest.conservation]
     if accounts:
-        print(chunks.report(accounts))
+        print(chunks.accounts_table(accounts))
     return accounts
 
 

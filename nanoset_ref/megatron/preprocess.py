@@ -37,7 +37,7 @@ from nanoset_ref.preprocess import (
     SpecialTokens,
     in_rank_0,
     open_tokenizer,
-    report,
+    report_counts,
     tokenize_documents,
 )
 from nanoset_ref.preprocess.text import open_text
@@ -200,7 +200,7 @@ def main(
 def report_all(counts: dict[str, Counts] | None, **options: Any) -> int:
     """Print the counts of each column; return the exit code."""
     codes = [
-        report(dataclasses.replace(counted, target=prefix))
+        report_counts(dataclasses.replace(counted, target=prefix))
         for prefix, counted in (counts or {}).items()
     ]
     return max(codes, default=0)

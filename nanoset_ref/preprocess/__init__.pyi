@@ -3,7 +3,7 @@ from .encoder import Encoder as Encoder
 from .encoding_processes import in_rank_0 as in_rank_0
 from .preprocess_command import main as main
 from .preprocess_command import preprocess as preprocess
-from .preprocess_command import report as report
+from .preprocess_command import report_counts as report_counts
 from .special_tokens import SpecialTokens as SpecialTokens
 from .tokenization import EXIT_MANY_SKIPPED as EXIT_MANY_SKIPPED
 from .tokenization import Counts as Counts

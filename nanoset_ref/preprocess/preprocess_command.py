@@ -119,10 +119,12 @@ def main(
     arguments: Sequence[str] | None = None, prog: str = "nanoset_ref.preprocess"
 ) -> int:
     """Run the command; return the exit code."""
-    return run(preprocess, arguments, prog, report=report, log_level=logging.INFO)
+    return run(
+        preprocess, arguments, prog, report=report_counts, log_level=logging.INFO
+    )
 
 
-def report(counts: Counts | None, **options: Any) -> int:
+def report_counts(counts: Counts | None, **options: Any) -> int:
     """Print the counts, if this rank has any; return the exit code."""
     if counts is None:
         return 0

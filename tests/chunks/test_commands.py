@@ -17,7 +17,7 @@ from nanoset_ref.chunks.chunk_manifest import (
     Account,
     ChunkManifest,
     ManifestError,
-    report,
+    accounts_table,
 )
 from nanoset_ref.chunks.commands import main
 from nanoset_ref.chunks.output_folder import finished_manifest
@@ -166,7 +166,7 @@ def test_the_report_adds_up_and_leaves_out_what_is_zero():
         Account(subset=name, samples=n, valid=1, train=n - 1, leftover=0)
         for name, n in (("a/b", 7), ("c", 1234))
     ]
-    assert report(entries).splitlines() == [
+    assert accounts_table(entries).splitlines() == [
         "subset  samples  valid  train",
         "a/b           7      1      6",
         "c         1,234      1  1,233",
