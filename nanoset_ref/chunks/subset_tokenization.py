@@ -247,7 +247,7 @@ class _TokenizeJob:
             add_special_tokens=True,
             bos_text=config.bos_text,
             eos_text=config.eos_text,
-            probe=source.probe_texts(),
+            probe_texts=source.probe_texts(),
             special_tokens=config.special_tokens,
         )
         if not encoder.prefix and not encoder.suffix:

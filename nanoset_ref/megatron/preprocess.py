@@ -142,7 +142,7 @@ def preprocess_corpus(
                 backend=backend,
                 add_special_tokens=tokenizer_hf_include_special_tokens,
                 append_eod=append_eod,
-                probe=source.probe_texts(),
+                probe_texts=source.probe_texts(),
                 special_tokens=special_tokens,
             )
             counts[prefix] = tokenize_documents(

@@ -71,8 +71,8 @@ class Encoder(BatchEncoder):
         add_special_tokens: add the special tokens that the tokenizer puts around a text (BOS, ...).
         append_eod: add the EOS id after each document, unless the special tokens end with it.
         bos_text, eos_text: one token each, before and after each document and its special tokens.
-        probe: texts of the corpus on which gigatoken must agree with hf; read only if gigatoken is
-            tried.
+        probe_texts: texts of the corpus; gigatoken is used if it agrees with hf on them. They are
+            read only if it is tried.
         special_tokens: "keep", "split" or "refuse" special tokens in texts (see `special_tokens`).
 
     Attributes:
@@ -98,7 +98,7 @@ class Encoder(BatchEncoder):
         append_eod: bool = False,
         bos_text: str = "",
         eos_text: str = "",
-        probe: Iterable[str] = (),
+        probe_texts: Iterable[str] = (),
         special_tokens: SpecialTokens = "keep",
     ) -> None:
         if backend not in get_args(Backend):
@@ -128,12 +128,12 @@ class Encoder(BatchEncoder):
         )
         special = sorted(self.special_token_counts.token_by_id)
         super().__init__(fast, "hf", prefix, suffix, vocab_size, special)
-        self._choose_backend(backend, probe)
+        self._choose_backend(backend, probe_texts)
 
-    def _choose_backend(self, backend: Backend, probe: Iterable[str]) -> None:
+    def _choose_backend(self, backend: Backend, probe_texts: Iterable[str]) -> None:
         """Use gigatoken if it is chosen and produces the right ids."""
         if backend != "hf":
-            problem = self._try_gigatoken(probe)
+            problem = self._try_gigatoken(probe_texts)
             if problem and backend == "gigatoken":
                 raise TokenizerError(
                     f"gigatoken cannot be used: {problem}; use --backend hf"
@@ -142,9 +142,9 @@ class Encoder(BatchEncoder):
                 logger.info("gigatoken is not used: %s", problem)
         logger.info("tokenizing with the %s backend", self.backend)
 
-    def _try_gigatoken(self, probe: Iterable[str]) -> str | None:
+    def _try_gigatoken(self, probe_texts: Iterable[str]) -> str | None:
         """Use gigatoken if its ids equal the tokenizer's own; else return the reason."""
-        texts = [*probe, *PROBE_TEXTS]
+        texts = [*probe_texts, *PROBE_TEXTS]
         added = self.fast.get_added_tokens_decoder().values()
         for token in islice(added, 100):
             for template in SPECIAL_TOKEN_TEMPLATES:

@@ -104,7 +104,7 @@ def preprocess(
         backend=backend,
         add_special_tokens=add_special_tokens,
         append_eod=append_eod,
-        probe=source.probe_texts(),
+        probe_texts=source.probe_texts(),
         special_tokens=special_tokens,
     )
     sink = TokenFileWriter(

@@ -243,7 +243,7 @@ class TokenStream(Resumable):
             backend=backend,
             append_eod=self.options.append_eod,
             add_special_tokens=self.options.add_special_tokens,
-            probe=self.source.probe_texts(),
+            probe_texts=self.source.probe_texts(),
             special_tokens=self.options.special_tokens,
         )
 

@@ -72,7 +72,7 @@ def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypa
 
 @pytest.mark.parametrize("backend", ["hf", "gigatoken", "auto"])
 def test_every_backend_gives_the_tokenizers_own_ids(tokenizer, backend):
-    encoder = Encoder(tokenizer, backend=backend, probe=TEXTS)
+    encoder = Encoder(tokenizer, backend=backend, probe_texts=TEXTS)
     ids, lengths = encoder.encode_batch(TEXTS)
     expected = [
         tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS
@@ -127,7 +127,7 @@ def test_gigatoken_is_compared_all_the_time_and_the_first_difference_names_its_d
 
     monkeypatch.setitem(LIBRARIES, "gigatoken", english)
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 16)  # of a line with "one"
-    encoder = Encoder(tokenizer, probe=source.probe_texts())
+    encoder = Encoder(tokenizer, probe_texts=source.probe_texts())
     assert encoder.backend == "gigatoken"
     list(encoder.stream(islice(batches_of(source), 600)))
     with pytest.raises(
