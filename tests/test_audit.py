@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from token_files import write_range
 
+from nanoset_ref.io.error_text import shorten_paths
 from nanoset_ref.load import DatatroveNanoset
 from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
@@ -17,7 +18,6 @@ from nanoset_ref.orders import (
 )
 from nanoset_ref.provenance import RunSegment, audit
 from nanoset_ref.provenance import auditing as module
-from nanoset_ref.provenance.auditing import shortened
 from nanoset_ref.tokens import TokenFileWriter
 
 
@@ -253,8 +253,8 @@ def test_a_file_without_a_sample_is_no_error(tmp_path):
 
 
 def test_a_long_path_keeps_the_name_of_its_file_in_a_table():
-    assert shortened(["a/b.npy"]) == ["a/b.npy"]
-    (cut,) = shortened(
+    assert shorten_paths(["a/b.npy"]) == ["a/b.npy"]
+    (cut,) = shorten_paths(
         ["/very/long/folders/that/nobody/reads/to/their/end/stories_input_ids.npy"]
     )
     assert (
@@ -262,7 +262,7 @@ def test_a_long_path_keeps_the_name_of_its_file_in_a_table():
         and cut.startswith("...")
         and cut.endswith("/stories_input_ids.npy")
     )
-    assert shortened([f"folder/{'n' * 60}.npy"]) == [f"...{'n' * 60}.npy"]
+    assert shorten_paths([f"folder/{'n' * 60}.npy"]) == [f"...{'n' * 60}.npy"]
 
 
 def spread_of(paths, order, num_samples, seed=5):

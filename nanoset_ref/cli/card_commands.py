@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nanoset_ref import preprocess, provenance, tokens, train
 from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.error_text import pluralize
+from nanoset_ref.io.error_text import pluralize, shorten_paths
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
@@ -127,7 +127,7 @@ def show_card_audit(options: FileOptions, card: Card) -> int:
     ok = all(check["holds"] for check in checks)
     result: dict[str, Any] = {"ok": ok, "checks": checks, "uneven": None, "spread": []}
     if ok:
-        paths = provenance.shortened([source["name"] for source in card.sources])
+        paths = shorten_paths([source["name"] for source in card.sources])
         result["uneven"] = provenance.uneven_in_card(card)
         result["spread"] = provenance.spread_of_card(card)
         if result["uneven"] is None:

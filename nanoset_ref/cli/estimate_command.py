@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 # each loads its modules when used
-from nanoset_ref import provenance, tokens, train
+from nanoset_ref import tokens, train
 from nanoset_ref.cli.arguments import NotNegative, Positive, UsageError
 from nanoset_ref.cli.estimate_sources import (
     Source,
@@ -28,7 +28,7 @@ from nanoset_ref.cli.estimate_sources import (
     token_blend,
 )
 from nanoset_ref.cli.run_options import RunOptions
-from nanoset_ref.io.error_text import pluralize, redact
+from nanoset_ref.io.error_text import pluralize, redact, shorten_paths
 from nanoset_ref.io.types import Json
 from nanoset_ref.load.blocks import batches_per_block, count_buffers
 from nanoset_ref.load.schedule import Schedule
@@ -121,7 +121,7 @@ class StageEstimate:
 
     def _table(self) -> list[str]:
         """A header and a line for each source."""
-        paths = provenance.shortened([source.path for source in self.sources])
+        paths = shorten_paths([source.path for source in self.sources])
         width = max(map(len, ["source", *paths]))
         lines = [
             f"  {'source':<{width}} {'samples':>13} {'share':>7} {'read':>13} {'epochs':>8}"

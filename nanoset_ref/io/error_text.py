@@ -1,10 +1,11 @@
-"""The text of messages: errors on one line, URLs without their secrets, plurals."""
+"""The text of messages: errors on one line, URLs without their secrets, short paths, plurals."""
 
 import os
 import re
 import reprlib
 
 MAX_CHARACTERS = 300
+MAX_PATH_CHARACTERS = 40  # in a table
 URL = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 URL_IN_TEXT = re.compile(rf"{URL.pattern}[^\s\"')]*[^\s\"'):;,]")
 # a URL that went through pathlib
@@ -27,6 +28,18 @@ def one_line(error: object) -> str:
 def shorten(error: object) -> str:
     """The first 300 characters of the message, on one line."""
     return one_line(error)[:MAX_CHARACTERS].rstrip()
+
+
+def shorten_paths(paths: list[str]) -> list[str]:
+    """Cut paths of more than MAX_PATH_CHARACTERS from the left, never within the file's name."""
+    cut = []
+    for path in paths:
+        if len(path) > MAX_PATH_CHARACTERS:
+            name = path.rpartition("/")[2]
+            length = max(MAX_PATH_CHARACTERS - len("..."), len(name))
+            path = f"...{path[-length:]}"
+        cut.append(path)
+    return cut
 
 
 def pluralize(number: int, noun: str) -> str:

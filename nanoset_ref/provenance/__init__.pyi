@@ -2,7 +2,6 @@ from .auditing import Check as Check
 from .auditing import Report as Report
 from .auditing import SegmentReport as SegmentReport
 from .auditing import audit as audit
-from .auditing import shortened as shortened
 from .bulk_queries import QueryParser as QueryParser
 from .bulk_queries import answer_queries as answer_queries
 from .bulk_queries import readers_of_card as readers_of_card

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nanoset_ref.io.error_text import shorten_paths
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
@@ -29,7 +30,6 @@ from nanoset_ref.provenance.spread import (
 )
 
 MAX_STEPS = 3000  # simulated in a segment
-MAX_PATH_CHARACTERS = 40  # in a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SegmentReport:
         for check in self.checks:
             verdict = "holds " if check.holds else "BROKEN"
             lines.append(f"  {verdict}  {check.rule}: {check.detail}")
-        paths = shortened([source.path for source in self.sources])
+        paths = shorten_paths([source.path for source in self.sources])
         width = max(map(len, ["file", *paths]))
         lines.append(
             f"  {'file':<{width}} {'samples':>13} {'read':>13} {'distinct':>13} {'epochs':>8}"
@@ -77,18 +77,6 @@ class SegmentReport:
         if self.spread:
             lines += spread_lines(self.spread, paths)
         return "\n".join(lines)
-
-
-def shortened(paths: Sequence[str]) -> list[str]:
-    """Cut paths of more than MAX_PATH_CHARACTERS from the left, never within the file's name."""
-    cut = []
-    for path in paths:
-        if len(path) > MAX_PATH_CHARACTERS:
-            name = path.rpartition("/")[2]
-            length = max(MAX_PATH_CHARACTERS - len("..."), len(name))
-            path = f"...{path[-length:]}"
-        cut.append(path)
-    return cut
 
 
 @dataclasses.dataclass(frozen=True)
