@@ -11,7 +11,7 @@ import pytest
 from nanoset_ref import Card
 from nanoset_ref.orders.others import nanotron_stages
 from nanoset_ref.provenance import shipped_cards, uneven_in_card
-from nanoset_ref.provenance.card_audit import compare_two_cards
+from nanoset_ref.provenance.card_comparison import compare_two_cards
 from nanoset_ref.provenance.card_of_run import probes_of
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES, problems_of_card
 
@@ -277,7 +277,7 @@ def test_an_order_that_cannot_be_built_says_why():
     order = FACTS["orders"][0] | {"name": "grain", "options": {"depth": 1}}
     with pytest.raises(ValueError, match="toy: order 0: .*depth: unknown key"):
         Card(toy(orders=[order])).where(1)
-    with pytest.raises(ValueError, match="toy: the files of order 0 hold no row"):
+    with pytest.raises(ValueError, match="toy: the files of order 0 hold no sample"):
         Card(toy(sources=[{"name": "a", "bytes": 6}])).where(1)
     with pytest.raises(ValueError, match="the card: must be an object"):
         Card([])

@@ -14,7 +14,7 @@ config_cards, loader_config   cards from the configs of other loaders; one of th
 nanotron_cards                cards from Nanotron's YAML
 megatron_cards                cards from the arguments of Megatron-LM, and GPT-NeoX's YAML
 olmo_core_cards, llm_c_cards  cards from OLMo-core's config.json, and llm.c's arguments
-card_audit                    audit and compare cards
+card_audit, card_comparison   checks of a card; where two cards differ
 stage_reader, bulk_queries    many queries at once
 """
 

@@ -10,9 +10,9 @@ from .bulk_queries import rows_to_skip as rows_to_skip
 from .card import Card as Card
 from .card import CardRow as CardRow
 from .card_audit import audit_card as audit_card
-from .card_audit import compare_two_cards as compare_two_cards
 from .card_audit import spread_of_card as spread_of_card
 from .card_audit import uneven_in_card as uneven_in_card
+from .card_comparison import compare_two_cards as compare_two_cards
 from .card_facts import shipped_cards as shipped_cards
 from .card_of_run import card_of_segments as card_of_segments
 from .card_sizes import fetch_sizes as fetch_sizes
