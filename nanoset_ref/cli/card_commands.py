@@ -132,7 +132,7 @@ def show_card_audit(options: FileOptions, card: Card) -> int:
         result["spread"] = provenance.spread_of_card(card)
         if result["uneven"] is None:
             lines.append(
-                "  too many rows to count which are read more or less often than others"
+                "  too many samples to count which are read more or less often than others"
             )
         else:
             lines += [uneven.line(paths) for uneven in result["uneven"]]

@@ -174,8 +174,8 @@ def _measure_evenness(
         passes = 0
     is_uneven = False
     for source, read in zip(sources, order.counts(segment.stop).tolist(), strict=True):
-        most = max(passes, -(-read // max(source.num_samples, 1)))
-        is_uneven |= source.most_reads > most
+        most_reads = max(passes, -(-read // max(source.num_samples, 1)))
+        is_uneven |= source.most_reads > most_reads
         if passes:
             is_uneven |= source.distinct < source.num_samples
     uneven = []

@@ -171,9 +171,9 @@ class Card(CardFacts):
     ) -> range:
         """The samples of a file that hold the sample or the bytes in question."""
         file = self.sources[source]
-        num_rows = self.num_rows(source)
+        num_samples = self.num_samples(source)
         if byte_range is None:
-            number = check_index(sample or 0, num_rows, "sample")
+            number = check_index(sample or 0, num_samples, "sample")
             return range(number, number + 1)
         start, stop = byte_range
         header = file["first_byte"]
@@ -185,7 +185,7 @@ class Card(CardFacts):
         window = self.facts["window"]
         start_token = (start - header) // self._itemsize
         stop_token = -(-(stop - header) // self._itemsize)
-        return range(*samples_holding(start_token, stop_token, num_rows, **window))
+        return range(*samples_holding(start_token, stop_token, num_samples, **window))
 
     def _rows(
         self,

@@ -276,10 +276,12 @@ class CardFacts:
                 f"in {listed['url']}: `nanoset-ref card complete` fetches sizes (then give "
                 "--sizes), or give the files (--data)"
             )
-        return [self.num_rows(source) for source in self.source_numbers(order_number)]
+        return [
+            self.num_samples(source) for source in self.source_numbers(order_number)
+        ]
 
-    def num_rows(self, source: int) -> int:
-        """The rows in a file; ValueError if the card does not hold its size."""
+    def num_samples(self, source: int) -> int:
+        """The samples in a file; ValueError if the card does not hold its size."""
         file = self.sources[source]
         if file["bytes"] is None:
             raise ValueError(
