@@ -7,7 +7,7 @@ import numpy as np
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.load.rows import Span
 from nanoset_ref.tokens import Tokens
-from nanoset_ref.tokens.companions import without_padding
+from nanoset_ref.tokens.document_blocks import without_padding
 
 
 def concatenated_ranges(firsts: Int64Array, counts: Int64Array) -> Int64Array:

@@ -19,7 +19,7 @@ manifest, companions     the files next to the ids
 bin_idx, bin_idx_writer  Megatron's pairs
 ds, llm_c_shard          files of datatrove and of llm.c
 vocabularies             a warning where files of one blend have different ones
-document_blocks          all documents of a file, in blocks, and a hash of them
+document_blocks          the documents of a file in blocks; which are padding; a hash of them
 conversion               from any format to any other
 statistics               of a file's documents
 verification             compare a file with its checksums and facts; seals: checksums of other

@@ -21,7 +21,7 @@ from nanoset_ref.io.paths import (
 )
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.io.urls import local_copy
-from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
+from nanoset_ref.tokens.interface import BLOCK_IDS
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
     LABELS_SUFFIX,
@@ -125,26 +125,6 @@ def find_document_offsets(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
         ends.append(first + 1 + np.flatnonzero(block == eos_token_id))
     ends.append(np.array([len(ids)]))
     return np.unique(np.concatenate(ends))
-
-
-def without_padding(file: Tokens, documents: Int64Array) -> Int64Array:
-    """Leave padding out of some documents of a file, int64 [n].
-
-    In padded windows, each padding token is a document without a label, and no other document
-    comes after it in its row. (In a file that records no labels, a document of one token at the end
-    of a row cannot be told from padding, and counts as padding.)
-    """
-    row_length = file.row_length
-    if file.windows != "padded" or row_length is None:
-        return documents
-    offsets = file.require_document_offsets()
-    starts = offsets[documents]
-    tokens_to_row_end = -(starts + 1) % row_length + 1
-    row_stops = np.searchsorted(offsets, starts + tokens_to_row_end)
-    padding = row_stops - documents == tokens_to_row_end
-    candidates = documents[padding].tolist()
-    padding[padding] = [file.label_of(document) is None for document in candidates]
-    return documents[~padding]
 
 
 def read_labels(

@@ -1,4 +1,4 @@
-"""All documents of a file in any format, a few million ids at a time, and a hash of them."""
+"""The documents of a file in any format: a few million ids at a time, without padding, a hash."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -47,6 +47,26 @@ def document_blocks(file: Tokens, chosen: Int64Array | None = None) -> Iterator[
         else:
             ids = np.concatenate([tokens[offsets[d] : offsets[d + 1]] for d in part])
         yield ids, lengths[part]
+
+
+def without_padding(file: Tokens, documents: Int64Array) -> Int64Array:
+    """Leave padding out of some documents of a file, int64 [n].
+
+    In padded windows, each padding token is a document without a label, and no other document
+    comes after it in its row. (In a file that records no labels, a document of one token at the end
+    of a row cannot be told from padding, and counts as padding.)
+    """
+    row_length = file.row_length
+    if file.windows != "padded" or row_length is None:
+        return documents
+    offsets = file.require_document_offsets()
+    starts = offsets[documents]
+    tokens_to_row_end = -(starts + 1) % row_length + 1
+    row_stops = np.searchsorted(offsets, starts + tokens_to_row_end)
+    padding = row_stops - documents == tokens_to_row_end
+    candidates = documents[padding].tolist()
+    padding[padding] = [file.label_of(document) is None for document in candidates]
+    return documents[~padding]
 
 
 def content_hash(file: Tokens) -> str:

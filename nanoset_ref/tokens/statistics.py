@@ -11,8 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from nanoset_ref.io.types import Int64Array
-from nanoset_ref.tokens.companions import without_padding
-from nanoset_ref.tokens.document_blocks import document_blocks
+from nanoset_ref.tokens.document_blocks import document_blocks, without_padding
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
