@@ -50,7 +50,9 @@ logger = logging.getLogger(__name__)
 STATE = "state.json"
 CHECKPOINT_GLOB = "step-" + "[0-9]" * 8
 # names of the files that `save` writes
-OWN_FILE = re.compile(r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors")
+CHECKPOINT_FILE = re.compile(
+    r"state\.json|\.state\.json\..*\.tmp|shard-.*\.safetensors"
+)
 FOLDER_OPTION = "checkpoints_path"
 LOCK_TRIES = 100  # ten seconds, after which the processes of a killed run have ended
 
@@ -278,7 +280,8 @@ def _has_only_own_files(path: Path) -> bool:
         return False
     with os.scandir(path) as entries:
         return all(
-            entry.is_file(follow_symlinks=False) and OWN_FILE.fullmatch(entry.name)
+            entry.is_file(follow_symlinks=False)
+            and CHECKPOINT_FILE.fullmatch(entry.name)
             for entry in entries
         )
 
