@@ -29,7 +29,7 @@ from nanoset_ref.load.rows import Rows
 from nanoset_ref.load.shared_buffers import (
     HAS_PRIVATE_MAPPINGS,
     SharedBuffer,
-    shared_buffers,
+    allocate_shared_buffers,
 )
 
 T = TypeVar("T")
@@ -182,7 +182,7 @@ class WorkerBlocks:
     ) -> None:
         # Ctrl-C while a buffer is made would leave its file in /dev/shm
         with deferred_signals():
-            self.buffers = shared_buffers(
+            self.buffers = allocate_shared_buffers(
                 sizes.num_buffers, sizes.shape, dataset.row_dtype
             )
         self.batch_size = sampler.micro_batch_size

@@ -106,7 +106,7 @@ class SharedBuffer:
         give_own_pages(self._mappings)
 
 
-def shared_buffers(
+def allocate_shared_buffers(
     count: int, shape: tuple[int, int], dtype: np.dtype[Any]
 ) -> list[SharedBuffer]:
     """Memory for `count` blocks."""

@@ -26,7 +26,7 @@ from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.prefetch import WorkerBlocks
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
-from nanoset_ref.load.shared_buffers import shared_buffers
+from nanoset_ref.load.shared_buffers import allocate_shared_buffers
 
 INT32 = np.dtype(np.int32)
 
@@ -99,7 +99,7 @@ def test_a_loader_allocates_as_many_buffers_as_count_buffers_says(
         counts.append(count)
         return allocate(count, *arguments)
 
-    for name in ("dataloader.allocate_buffers", "prefetch.shared_buffers"):
+    for name in ("dataloader.allocate_buffers", "prefetch.allocate_shared_buffers"):
         name = f"nanoset_ref.load.{name}"
         monkeypatch.setattr(
             name, functools.partial(counted, pkgutil.resolve_name(name))
@@ -239,7 +239,7 @@ def test_workers_that_are_not_forked_fill_the_same_buffers(nanoset):
 
 
 def test_copies_of_a_shared_buffer_are_separate_from_it_before_it_is_filled_again():
-    [buffer] = shared_buffers(1, (2, 3), INT32)
+    [buffer] = allocate_shared_buffers(1, (2, 3), INT32)
     buffer.rows[:] = 1
     inputs, labels = buffer.copy(2), buffer.copy(1)
     inputs[0] = 5
@@ -256,7 +256,7 @@ def test_copies_of_a_shared_buffer_are_separate_from_it_before_it_is_filled_agai
 def test_a_shared_buffer_gives_lazy_copies_no_memory_of_their_own(monkeypatch):
     # other tests may have left threads, beside which every copy is a real one
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
-    [buffer] = shared_buffers(1, (2, 3), INT32)
+    [buffer] = allocate_shared_buffers(1, (2, 3), INT32)
     mask = torch.ones((2, 3), dtype=torch.bool)
     address = torch._C._data_address(mask)
     copies = [buffer.copy_tensor(mask) for _ in range(3)]
@@ -264,8 +264,8 @@ def test_a_shared_buffer_gives_lazy_copies_no_memory_of_their_own(monkeypatch):
 
 
 @pytest.mark.only_on("linux")
-def test_whoever_keeps_batches_keeps_few_files_open():
-    [buffer] = shared_buffers(1, (2, 3), INT32)
+def test_kept_batches_keep_few_files_open():
+    [buffer] = allocate_shared_buffers(1, (2, 3), INT32)
     before = len(os.listdir("/proc/self/fd"))
     kept = []
     for number in range(50):
