@@ -355,7 +355,7 @@ def test_a_page_links_nanotron_at_the_commits_of_its_line_of_versions(
 def test_the_loss_after_a_restart_is_as_changing_a_run_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from course.pages.page_05 import AHEAD, after_a_restart
+    from course.restarts import AHEAD, after_a_restart
 
     monkeypatch.chdir(tmp_path)
     page = (NOTEBOOKS.parent / "docs/changing_a_run.md").read_text(encoding="utf-8")
