@@ -1,6 +1,11 @@
-"""The embedded corpus, 1,611 documents of three sources, as token files."""
+"""The embedded corpus, 1,611 documents of three sources, as token files and as token ids."""
 
-from nanoset_ref import prepare_corpus
+import json
+from functools import cache
+
+import numpy as np
+
+from nanoset_ref import Encoder, load_tokenizer, prepare_corpus
 from nanoset_ref.preprocess import preprocess
 
 SOURCES = ("stories", "arithmetic", "programs")
@@ -18,3 +23,13 @@ def token_files(number: str, sources: tuple[str, ...] = SOURCES) -> dict[str, st
     for source in sources:
         preprocess(corpus.domains[source], f"data/{number}_{source}", corpus.tokenizer, **options)
     return {source: f"data/{number}_{source}_input_ids.npy" for source in sources}
+
+
+@cache
+def encoded_corpus() -> tuple[np.ndarray, np.ndarray]:
+    """The token ids of all documents, back to back, and the length of each; an EOS ends a document."""
+    corpus = prepare_corpus("data")
+    documents = [
+        json.loads(line)["text"] for path in corpus.domains.values() for line in path.open()
+    ]
+    return Encoder(load_tokenizer(corpus.tokenizer), append_eod=True).encode_batch(documents)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from course import DOCUMENTS, show, tiny_corpus
-from course.pages.page_16 import encoded_corpus
+from course.corpus import encoded_corpus
 from course.registry import answer, rule
 from figures import megatron as plots
 from nanoset_ref import open_tokens, plain, prepare_corpus

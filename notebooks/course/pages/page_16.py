@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from course import pieces, show, tiny_corpus
+from course.corpus import encoded_corpus
 from course.pictures import show_table
 from course.registry import answer, figure, rule
 from figures import packing as pictures
@@ -21,16 +22,13 @@ from figures.draw import SOURCES
 from figures.moving import Box, Moving, State
 from nanoset_ref import (
     DocumentOptions,
-    Encoder,
     Nanoset,
     PackedNanoset,
     TokenFileWriter,
     build_nanoset_dataloader,
-    load_tokenizer,
     open_tokens,
     pack_documents,
     plain,
-    prepare_corpus,
 )
 
 ROW = 15
@@ -110,16 +108,6 @@ class Counted:
     def __getitem__(self, node):
         self.looks += 1
         return self._tree[int(node)]
-
-
-@cache
-def encoded_corpus():
-    """The token ids of the course's corpus, document after document, and the length of each."""
-    corpus = prepare_corpus("data")
-    documents = [
-        json.loads(line)["text"] for path in corpus.domains.values() for line in path.open()
-    ]
-    return Encoder(load_tokenizer(corpus.tokenizer), append_eod=True).encode_batch(documents)
 
 
 def lengths_of_others():
