@@ -2,6 +2,7 @@
 
     axes        the options and their values, the combinations that are refused, and how runs are drawn
     expected    what a run has to read, by plain.py
+    batches     the positions that each rank reads, and what collators make of rows
     corpora     the files of a run, in every format, in folders and in a bucket
     identity    what a run is changed to before it is resumed
     runs        one run: built, read on every rank, written into, stopped, resumed

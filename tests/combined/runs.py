@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from combined import identity, streams
 from combined.axes import DEFAULTS, MEGATRON, Draw, applicable, padding_of, refusals
+from combined.batches import expected_batch, positions_read
 from combined.corpora import Corpora, surroundings
 from combined.expected import (
     DOCUMENTS,
     EOS,
     Expected,
     expected,
-    expected_batch,
     num_samples,
     offsets,
-    positions_read,
     reads_of,
     same_reads,
     sample_lengths,

@@ -8,12 +8,11 @@ from streaming.stream_helpers import number_tokenizer
 
 from combined import identity, runs
 from combined.axes import Draw
+from combined.batches import expected_batch, positions_read
 from combined.corpora import Corpora
 from combined.expected import (
     EOS,
     Expected,
-    expected_batch,
-    positions_read,
     reads_of,
     same_reads,
     streamed,
