@@ -45,9 +45,8 @@ HERE = Path(__file__).resolve()
 SIDES = ("old", "new")
 LATENCY = 20  # milliseconds of the bucket's server
 
-Rates = dict[
-    str, list[float]
-]  # clock ("wall", "cpu") -> units per second in each round
+# clock ("wall", "cpu") -> units per second in each round
+Rates = dict[str, list[float]]
 
 
 def main() -> None:

@@ -31,9 +31,8 @@ COLD_READERS: tuple[dict[str, int], ...] = (
     {"num_loading_workers": 2},
 )
 
-Work = Callable[
-    [], float
-]  # does the work once and returns how much that was, in the measurement's unit
+# does the work once and returns how much that was, in the measurement's unit
+Work = Callable[[], float]
 
 
 class Sizes(NamedTuple):

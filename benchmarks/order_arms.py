@@ -43,9 +43,8 @@ EXTREMES = HEADLINE[:2]  # for the sizes between "small" and "medium"
 FEWER = ("the first few", "the next few", "few, spread out")  # samples of `few`
 LITTLE = {1: ", 1% of the middle source", 5: ", 5% of the middle source"}  # of `few`
 
-Numbers = NDArray[
-    np.int64
-]  # instance numbers, file by file: what stands at each position
+# instance numbers, file by file: what stands at each position
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

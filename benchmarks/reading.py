@@ -54,9 +54,8 @@ from benchmarks.steps import steps
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.nanoset import Nanoset
 
-Rates = dict[
-    str, dict[str, list[float]]
-]  # candidate -> clock -> million tokens per second in each round
+# candidate -> clock -> million tokens per second in each round
+Rates = dict[str, dict[str, list[float]]]
 
 
 def main() -> None:

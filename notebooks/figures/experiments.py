@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 
 from figures.draw import GREY, IDLE, INK, LINES, RED, panels
 
-Bands = Mapping[
-    str, tuple[Sequence[float], ArrayLike]
-]  # by name: x [points], values [seeds, points]
+# by name: x [points], values [seeds, points]
+Bands = Mapping[str, tuple[Sequence[float], ArrayLike]]
 
 
 def bands(

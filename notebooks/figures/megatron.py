@@ -13,9 +13,8 @@ from figures.cells import HEIGHT, Cell, draw_row, fill, side_by_side
 from figures.draw import COLOURS, GREY, INK, LINES, RED, SOURCES, canvas, curves, panels, printable
 
 Kind = int | str  # a document of the stories, the name of a source, or a colour
-Rows = Mapping[
-    str, Sequence[tuple[Any, Kind, float]]
-]  # by name, the (text, what colours it, width) of each cell
+# by name, the (text, what colours it, width) of each cell
+Rows = Mapping[str, Sequence[tuple[Any, Kind, float]]]
 SAMPLES = list(
     zip(COLOURS[1:5], ("#b84e00", "#007a58", "#8e4585", "#5f6600"), strict=True)
 )  # fill and line of each
