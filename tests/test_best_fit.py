@@ -427,7 +427,7 @@ def test_the_index_is_built_once_cached_and_mapped_by_workers(
 # ---- what is refused
 
 
-def test_what_cannot_be_packed_says_why(paths, tmp_path):
+def test_packing_errors_say_why(paths, tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
     with pytest.raises(
         TokenFileError,

@@ -44,7 +44,7 @@ def tensors(scale=1.0):
     }
 
 
-def test_what_was_saved_is_loaded(checkpoints):
+def test_saved_checkpoints_load_unchanged(checkpoints):
     assert checkpoints.newest() is None
     checkpoints.save(5, tensors(), {})
     checkpoints.save(
@@ -159,7 +159,7 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
-def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(checkpoints):
+def test_leftovers_of_a_killed_writer_are_removed(checkpoints):
     checkpoints.save(5, tensors(), {})
     left = checkpoints.folder / ".step-00000010.tmp"
     for copy in (left, checkpoints.folder / "step-00000010.bak"):
@@ -202,7 +202,7 @@ def test_a_broken_checkpoint_is_not_counted_among_those_that_are_kept(checkpoint
     assert saved(checkpoints) == ["step-00000002", "step-00000003", "step-00000004"]
 
 
-def test_what_is_not_a_checkpoint_of_this_run_is_neither_removed_nor_replaced(
+def test_checkpoints_of_other_runs_are_neither_removed_nor_replaced(
     checkpoints, tmp_path
 ):
     for step in (1, 2, 3, 5, 8):

@@ -199,7 +199,7 @@ def test_a_device_gets_ids_as_contiguous_blocks(
     assert moved == [(shapes[name], True, True) for name in here]
 
 
-def test_what_is_no_view_of_a_block_is_moved_as_it_is():
+def test_tensors_outside_a_block_are_moved_as_they_are():
     """Own tensors, own masks, and a batch that somebody has changed."""
     batch = DataCollatorForCLM(4, 0, 0, 0)(SampleBlock(ROWS.copy()))
     batch["input_ids"] = batch["input_ids"].clone()

@@ -190,7 +190,7 @@ START, PATHS = (
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_path(load, path, value, message):
+def test_errors_name_the_path_of_the_key(load, path, value, message):
     with pytest.raises(ConfigError) as error:
         load({path: value})
     assert "config.yaml: " in str(error.value)
@@ -340,7 +340,7 @@ ALIASES = [
         ),
     ],
 )
-def test_what_no_parser_understands_is_named_too(tmp_path, text, message):
+def test_unparsable_configs_are_named_too(tmp_path, text, message):
     (tmp_path / "config.yaml").write_text(text + "\n", errors="surrogateescape")
     with pytest.raises(ConfigError) as error:
         load_config(tmp_path / "config.yaml")

@@ -207,7 +207,7 @@ def test_epochs_and_dropped_samples_are_counted_or_refused(files):
         ledger_of(state | {"num_samples": "x"})
 
 
-def test_what_cannot_be_compared_or_has_no_ledger_is_refused(files):
+def test_runs_without_a_ledger_or_not_comparable_are_refused(files):
     a = files["a"]
     nanoset = Nanoset(a, None, 4, 40)
     with pytest.raises(ValueError, match="holds no plan"):

@@ -47,7 +47,7 @@ def test_every_link_within_the_repository_has_a_page(name: str) -> None:
             assert anchor in [slug.replace(" ", "-") for slug in slugs], target
 
 
-def test_what_it_names_exists() -> None:
+def test_names_on_the_page_exist() -> None:
     for name in ("PackedNanoset", "DocumentOptions"):
         assert name in PAGE and hasattr(nanoset_ref, name)
     assert "TokenStream" in PAGE and hasattr(streaming, "TokenStream")

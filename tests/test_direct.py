@@ -134,9 +134,7 @@ def test_a_loader_delivers_the_same_batches(files, monkeypatch, options):
     assert np.array_equal(ours, theirs)
 
 
-def test_what_is_larger_than_memory_is_read_directly_where_the_system_can(
-    files, monkeypatch
-):
+def test_files_larger_than_memory_are_read_directly_where_possible(files, monkeypatch):
     size = sum(file.num_tokens * file.dtype.itemsize for file in files)
 
     def kind(more, asked=""):

@@ -145,7 +145,7 @@ def test_many_windows_share_a_few_bytes(tmp_path, monkeypatch):
     assert len(gather._mapped.arrays.visited) == 2
 
 
-def test_what_cannot_be_read_by_pread_comes_through_the_mapping(tmp_path):
+def test_reads_fall_back_to_the_mapping_where_pread_fails(tmp_path):
     gather = kernel_of(
         token_files(tmp_path, (np.arange(100), "<u2"), (np.arange(100), "<i4"))
     )

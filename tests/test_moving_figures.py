@@ -138,7 +138,7 @@ def test_workers_hold_what_left_the_sampler_and_did_not_reach_the_loop() -> None
         )
 
 
-def test_who_reads_what_is_what_plain_says() -> None:
+def test_ranks_read_what_plain_computes() -> None:
     layouts = {"like cards": "strided", "in blocks": "contiguous"}
     for (way, *numbers), frame in settings(
         embedded("04_data_parallel_sharding")
@@ -271,7 +271,7 @@ def test_the_text_below_a_figure_says_what_its_title_says() -> None:
     assert "best fit takes a seventh row and cuts none" in page
 
 
-def test_what_is_never_read_follows_from_the_weights() -> None:
+def test_the_share_never_read_follows_from_the_weights() -> None:
     shown = settings(embedded("02_indexing"))
     for weight in (1, 8):
         epoch = plain.nanotron_order(LENGTHS, [weight, 1, 1], seed=1234)

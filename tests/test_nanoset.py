@@ -242,7 +242,7 @@ def test_without_a_number_an_order_says_how_many_samples_are_read(tmp_path, leng
 
 
 @pytest.mark.parametrize("order", [StatelessOrder, None, ["stateless"]])
-def test_what_is_no_order_is_refused(tmp_path, order):
+def test_invalid_orders_are_refused(tmp_path, order):
     path = write_range(tmp_path / "a.npy", 41)
     with pytest.raises(
         TypeError, match="order must be a name, such as 'stateless', or"
@@ -320,7 +320,7 @@ def test_a_reused_buffer_is_filled_in_place_if_it_fits(tmp_path):
             nanoset.read(np.arange(3), out=out)
 
 
-def test_what_nanotrons_class_offers_beside_its_samples_is_there(tmp_path, capsys):
+def test_the_other_attributes_of_nanotrons_class_exist(tmp_path, capsys):
     paths = [str(write_range(tmp_path / f"{name}.npy", 41)) for name in "ab"]
     nanoset = Nanoset(paths, None, 4, 20)
     assert nanoset.dataset_paths == paths

@@ -145,7 +145,7 @@ def test_a_fold_ends_its_cell(notebook: dict) -> None:
         assert "</details>" not in source(cell).rstrip().removesuffix("</details>")
 
 
-def test_what_a_figure_that_moves_would_show_is_folded(notebook: dict) -> None:
+def test_moving_figures_of_answers_are_folded(notebook: dict) -> None:
     """Jupyter's readers move it first; who cannot, as on GitHub, unfolds it."""
     for cell in notebook["cells"]:
         if "**Try it** (moves in Jupyter)" in source(cell):

@@ -102,7 +102,7 @@ def test_a_pair_maps_its_index_only_when_it_is_used(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "socket"])
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind, monkeypatch):
+def test_other_than_regular_files_are_refused_at_once(tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     if kind == "pipe":
         os.mkfifo("tokens.npy")

@@ -77,7 +77,7 @@ def test_a_mean_of_noise_is_rarely_believed() -> None:
     )
 
 
-def test_what_is_detectable_is_found_in_four_of_five_experiments() -> None:
+def test_a_detectable_difference_is_found_in_four_of_five_experiments() -> None:
     question = Question("", "", "", "")
     # ten seeds, differences with a deviation of 1
     reach = t_of(0.05, 9) / np.sqrt(10)
@@ -148,9 +148,7 @@ def test_the_committed_results_are_tested_question_by_question() -> None:
     )
 
 
-def test_what_is_repeated_was_fixed_beforehand_and_agrees_with_the_first_series() -> (
-    None
-):
+def test_the_repetition_was_fixed_beforehand_and_agrees_with_the_first_series() -> None:
     """Six comparisons, each on both texts and with ten seeds that no stored run has."""
     assert len(order_again.CLAIMS) == 6
     first = json.loads(RESULTS.read_text())["runs"]

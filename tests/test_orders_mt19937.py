@@ -36,7 +36,7 @@ def test_a_long_shuffle_is_that_of_numpy(size):
     check_shuffles([size], 1234, np.uint64)
 
 
-def test_what_needs_two_words_a_place_is_left_to_numpy_within_the_same_stream(
+def test_draws_of_two_words_are_left_to_numpy_within_the_same_stream(
     monkeypatch,
 ):
     monkeypatch.setattr(mt19937, "MAX_LENGTH", 100)

@@ -172,7 +172,7 @@ def test_a_sample_that_does_not_exist_has_no_positions(order):
         ([3, 0], [1, 1], 5, 1, "no samples"),
     ],
 )
-def test_what_no_order_can_be_made_of_is_refused(
+def test_options_that_give_no_order_are_refused(
     name, lengths, weights, num_samples, seed, message
 ):
     with pytest.raises(ValueError, match=message):

@@ -267,7 +267,7 @@ def test_pinned_batches_share_nothing_either(corpus, monkeypatch):
         )
 
 
-def test_what_was_moved_to_a_device_shares_nothing_either(corpus):
+def test_batches_on_a_device_share_nothing_either(corpus):
     for batch in nanoset_loader(corpus, None):
         moved = to_device(batch, "meta")
         assert len({value.untyped_storage()._cdata for value in moved.values()}) == 4

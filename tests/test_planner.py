@@ -207,7 +207,7 @@ def test_megatron_numbers_many_samples_and_documents_in_64_bits(
         assert script("figuresOf", p)["megatron"] == expected
 
 
-def test_what_is_never_read_is_said_to_the_token(script) -> None:
+def test_tokens_never_read_are_counted_exactly(script) -> None:
     p = plan(sources=named([7812, 100_000], None), steps=100)
     p["sources"][1]["tokens"] += 17  # a tail that fills no sample
     found = script("figuresOf", p)

@@ -185,7 +185,7 @@ def test_a_state_is_json_whatever_a_collator_has_and_numbers_come_from(tmp_path)
     json.dumps(loader.state_dict())
 
 
-def test_what_changes_no_pair_is_no_part_of_an_identity(tmp_path):
+def test_options_that_change_no_pair_leave_the_identity_alone(tmp_path):
     line = tmp_path / "line.npy"
     np.save(line, np.arange(19, dtype=">i2"))
     same = [
@@ -415,7 +415,7 @@ def test_tokens_are_read_when_a_plan_is_asked_for_and_once(raw, monkeypatch):
 # ---- states
 
 
-def test_a_plan_belongs_to_whoever_asks_for_it(raw):
+def test_each_caller_gets_a_plan_of_its_own(raw):
     rows = rows_of(raw)
     loader = build_nanoset_dataloader(rows, micro_batch_size=2)
     given = NanosetDataLoader(rows, ResumableBatchSampler(40, 2), rows.plan)
@@ -466,7 +466,7 @@ def test_a_state_of_a_version_without_such_plans_is_refused_with_the_way_out(raw
 
 
 @pytest.mark.parametrize("plan", [1, [], "plan", [{}]])
-def test_what_is_no_plan_is_named(raw, plan):
+def test_invalid_plans_are_named(raw, plan):
     with pytest.raises(
         ValueError, match="a state holds the plan of a dataset or null; got"
     ):

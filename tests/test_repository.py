@@ -72,7 +72,7 @@ def test_make_alone_says_what_there_is(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named_with_the_way_out_before_anything_is_made(
+def test_missing_tools_are_named_with_a_way_out_before_anything_is_made(
     tmp_path: Path, argument, words
 ) -> None:
     old = python_that(tmp_path, "old", "echo 3.8")

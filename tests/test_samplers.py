@@ -192,7 +192,7 @@ def test_the_rest_of_an_epoch_may_be_shorter_than_a_batch():
         *({"consumed_train_samples": it} for it in (-3, 1.5, "3", 2**63)),
     ],
 )
-def test_what_is_no_state_is_refused(state):
+def test_invalid_states_are_refused(state):
     for loader in (
         sampler := ResumableBatchSampler(10, 1),
         NanosetDataLoader(range(10), sampler),

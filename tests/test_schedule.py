@@ -63,7 +63,7 @@ def test_workers_make_the_batches_that_torch_takes_in_turn(
         ] == samples
 
 
-def test_what_was_before_the_schedule_is_refused():
+def test_steps_before_the_schedule_are_refused():
     schedule = Schedule(dp_size=2, consumed_train_samples=10, first_step=6)
     assert list(schedule.positions(6)) == [10, 11]
     with pytest.raises(IndexError, match="begins at step 6; step 5 came before it"):

@@ -252,7 +252,7 @@ def test_a_short_trial_of_a_run_is_its_beginning_and_can_be_continued(make):
     assert before + run(make(THREE), 20, state)[0] == whole
 
 
-def test_what_has_been_done_cannot_be_changed(make):
+def test_finished_stages_cannot_be_changed(make):
     _, state = run(make([ONE, TWO]), 18)
     for stages in (
         [ONE],
@@ -501,7 +501,7 @@ def test_the_loader_holds_the_resume_contract(make):
         {"step": 0, "schedules": [{"other": 2}], "stages": []},
     ],
 )
-def test_what_is_no_state_is_named(make, state):
+def test_invalid_states_are_named(make, state):
     with pytest.raises(ConfigError, match="this is not the state of a StagedLoader"):
         loaders_of(make([ONE]))[0].load_state_dict(state)
 

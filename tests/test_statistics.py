@@ -84,6 +84,6 @@ def test_padding_is_in_no_document_and_in_no_figure(tmp_path):
 
 
 @pytest.mark.parametrize("ids", [[3, -1], [2**45]])
-def test_what_is_no_token_id_is_refused(ids):
+def test_invalid_token_ids_are_refused(ids):
     with pytest.raises(ValueError, match="which are not token ids"):
         describe(of([ids], np.int64))

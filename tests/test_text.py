@@ -268,7 +268,7 @@ def test_a_bad_line_is_an_error_with_file_and_line_or_skipped_and_counted(
     assert batch.read().skipped == {kind: 1}
 
 
-def test_what_common_writers_produce_is_read(tmp_path):
+def test_files_of_common_writers_are_read(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [
         b'\xef\xbb\xbf{"text": "mark"}\r',

@@ -104,7 +104,7 @@ LINES = st.lists(
     append_eod=st.booleans(),
     workers=st.sampled_from([1, 2]),
 )
-def test_what_is_reported_is_what_the_files_of_every_format_hold(
+def test_reported_counts_are_those_of_the_files_in_every_format(
     golden, tmp_path_factory, lines, backend, mode, append_eod, workers
 ):
     texts = [line for line in lines if line != "{bad"]

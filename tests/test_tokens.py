@@ -177,7 +177,7 @@ def test_without_a_manifest_the_default_is_uint16_and_token_dtype_decides(path):
         ([], [0, 0], None, "uint16", "nothing was written"),
     ],
 )
-def test_what_is_not_written_leaves_nothing(
+def test_a_failed_write_leaves_nothing(
     path, tmp_path, ids, lengths, vocab_size, dtype, message
 ):
     writer = TokenFileWriter(path, dtype=dtype, vocab_size=vocab_size)
@@ -223,7 +223,9 @@ def test_an_existing_file_is_not_overwritten_unasked(path):
         (4, None, "holds 4 ids, but its manifest says 5"),
     ],
 )
-def test_what_holds_no_ids_or_other_ones_is_refused(path, content, dtype, message):
+def test_files_without_ids_or_with_wrong_ones_are_refused(
+    path, content, dtype, message
+):
     """The content is bytes without a manifest, or how many ids are left of a file with one."""
     with pytest.raises(FileNotFoundError, match=r"no token file at .*a_input_ids\.npy"):
         TokenFile(path)
@@ -357,7 +359,7 @@ def test_a_worker_does_not_check_boundaries_again(path, monkeypatch):
     assert travelled.spans(1) == rows.spans(1)
 
 
-def test_what_is_no_regular_file_is_no_token_file(tmp_path):
+def test_only_regular_files_are_token_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.npy")
     for name in ("pipe.npy", ""):
         with pytest.raises(ValueError, match="is not a regular file; name the files"):

@@ -303,9 +303,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ),
     ],
 )
-def test_what_is_wrong_with_the_data_is_named_beside_all_else(
-    example, dataset, message
-):
+def test_errors_of_the_data_are_named_with_all_others(example, dataset, message):
     """A wrong number in another section hides nothing."""
 
     wrong = {"tokenizer.tokenizer_name_or_path": "no/where", "optimizer.clip_grad": -1}

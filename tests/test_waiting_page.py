@@ -78,7 +78,7 @@ def bars(panel) -> list[float]:
     return [bar.value for bar in panel.bars]
 
 
-def test_what_the_titles_say_was_measured(pictures) -> None:
+def test_numbers_in_titles_were_measured(pictures) -> None:
     *most, transformers = bars(pictures.commands())
     assert max(most) <= 0.2
     assert transformers > 1

@@ -185,7 +185,7 @@ def test_forked_workers_are_refused_in_a_line_that_names_the_thread(
         ("s3://tokens/c.npy", "URL: only preprocess writes token files into a bucket"),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(
+def test_missing_objects_are_named_in_one_line(
     bucket, folder, server, capsys, url, words, monkeypatch
 ):
     if not url.startswith("s3:"):  # nobody answers

@@ -215,7 +215,7 @@ def test_a_mix_above_its_input_is_resumed_and_repeated(tmp_path, monkeypatch, fo
 
 
 @pytest.mark.parametrize("state", ["no manifest", "foreign manifest", "killed run"])
-def test_what_this_package_did_not_write_is_not_removed(tmp_path, state):
+def test_files_of_others_are_not_removed(tmp_path, state):
     write_subset(tmp_path / "in", "a", 40)
     out = tmp_path / "out"
     mine = out / "valid/questions.jsonl"
@@ -352,9 +352,7 @@ def test_a_mix_of_other_rows_of_the_same_size_is_another_one(tmp_path):
         "train/link.jsonl",
     ],
 )
-def test_what_others_put_beside_the_chunks_stays_also_when_these_are_overwritten(
-    tmp_path, name
-):
+def test_files_of_others_stay_when_chunks_are_overwritten(tmp_path, name):
     write_subset(tmp_path / "in", "a", 40)
     mix(tmp_path / "in", tmp_path / "out", "a", 4, 0)
     foreign = tmp_path / "out" / name

@@ -29,7 +29,7 @@ def test_rows_are_those_of_the_plain_loop_however_the_documents_arrive(
     assert packer.cut_tokens == sum(lengths) - len(rows) * row_length - len(packer.tail)
 
 
-def test_what_is_cut_away_without_wrap_is_the_rest_of_the_document_that_fills_a_row():
+def test_without_wrap_the_rest_of_a_document_that_fills_a_row_is_dropped():
     packer = Packer(4, wrap=False)
     rows = packer.add(np.arange(15, dtype=np.uint16), [5, 1, 7, 0, 2])
     assert (rows.tolist(), packer.tail.tolist(), packer.cut_tokens) == (

@@ -69,13 +69,13 @@ BAD += [
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_what_is_no_row_is_refused_in_a_line(line):
+def test_invalid_rows_are_refused_in_one_line(line):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         read_row(line, None, None)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1), st.booleans())
-def test_what_is_written_is_read(ids, compact):
+def test_written_rows_are_read_back(ids, compact):
     line = json.dumps(
         {"token_ids": ids, "source": "s"},
         separators=(",", ":") if compact else (", ", ": "),

@@ -18,7 +18,7 @@ def test_inspect_counts_and_draws(run, ask, corpus, tmp_path):
     assert ask("inspect", ids_of(corpus))["num_tokens"] == file.num_tokens
 
 
-def test_what_a_glob_names_is_merged_and_verified(run, ask, corpus, tmp_path):
+def test_files_of_a_glob_are_merged_and_verified(run, ask, corpus, tmp_path):
     names = sorted(path for path in corpus.glob("*_input_ids*.npy"))
     assert len(names) == 4, "token files and their boundaries"
     assert len(ask("verify", *names)) == 2

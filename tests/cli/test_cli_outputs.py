@@ -66,7 +66,7 @@ def test_a_command_without_an_output_does_its_work(tmp_path, closed):
     assert tokens.open_tokens(tmp_path / "b.bin").num_tokens == 41
 
 
-def test_what_an_output_cannot_encode_is_escaped(tmp_path):
+def test_characters_that_an_output_cannot_encode_are_escaped(tmp_path):
     write_range(tmp_path / "raw.npy", 41)
     words = "audit --data raw.npy --sequence-length 4".split()
     told = subprocess.run(

@@ -8,7 +8,7 @@ from loader_configs import MEGATRON, NANOTRON, OLMO, card
 from nanoset_ref.cli import main
 
 
-def test_what_is_given_must_be_asked_for_and_agree(tmp_path):
+def test_options_must_be_needed_and_agree_with_the_config(tmp_path):
     text = json.dumps(OLMO | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}})
     with pytest.raises(
         ValueError, match="--given step: unknown key, did you mean 'steps'"
@@ -63,7 +63,7 @@ def test_the_command_asks_by_name(tmp_path, capsys):
     assert main([*words, "--given", "steps"]) == 2
 
 
-def test_what_a_config_does_not_read_is_said(tmp_path):
+def test_options_that_a_config_ignores_are_named(tmp_path):
     text = json.dumps(
         OLMO | {"trainer": {}} | {"dataset": OLMO["dataset"] | {"paths": ["a.npy"]}}
     )

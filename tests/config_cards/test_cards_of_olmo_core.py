@@ -185,7 +185,7 @@ def olmo_of_one_file(**trainer):
     return OLMO | {"dataset": dataset, "trainer": OLMO["trainer"] | trainer}
 
 
-def test_what_changes_the_rows_of_olmo_core_while_it_trains_is_refused_or_said(
+def test_olmo_core_options_that_change_rows_during_training_are_refused_or_named(
     tmp_path,
 ):
     scheduler = {

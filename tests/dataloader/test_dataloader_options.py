@@ -75,7 +75,7 @@ def test_fewer_samples_than_a_global_batch_are_refused(numbered):
         build_nanoset_dataloader(numbered[0], micro_batch_size=8, dp_size=16)
 
 
-def test_what_is_no_dataset_and_what_is_no_sampler_is_refused(numbered):
+def test_other_objects_than_datasets_and_samplers_are_refused(numbered):
     rows, _ = numbered
     some = Subset(rows, range(4))
     with pytest.raises(TypeError, match="dataset must be Rows .*, got <torch.*Subset"):

@@ -43,7 +43,7 @@ def batches_of(source):
     return (batch for block in source.blocks() for batch in block.batches())
 
 
-def test_who_stops_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypatch):
+def test_stopping_early_waits_for_no_queued_batch(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(text_formats, "BLOCK_BYTES", 1)
     source = lines_of(tmp_path / "a.jsonl", map(str, range(9)))
     encoder, begun = Encoder(tokenizer, backend="hf"), []

@@ -112,7 +112,7 @@ def test_labels_are_those_of_documents_that_exist(tmp_path):
         ("b.ds.index", b"\x01" + bytes(7), "does not end with the 46 tokens"),
     ],
 )
-def test_what_stands_beside_a_file_is_checked(source, tmp_path, file, content, message):
+def test_companions_of_a_file_are_checked(source, tmp_path, file, content, message):
     convert([source], tmp_path / "b.ds")
     (tmp_path / file).unlink()
     if content is not None:

@@ -54,7 +54,7 @@ def test_only_the_last_of_merged_files_of_rows_may_end_within_a_row(tmp_path):
     assert (merged.row_length, merged.num_tokens) == (4, 18)
 
 
-def test_what_a_copy_does_not_keep_is_warned_of(tmp_path, caplog):
+def test_a_copy_warns_of_what_it_drops(tmp_path, caplog):
     rows = rows_of(tmp_path / "rows.npy", "disjoint")
     convert([rows], tmp_path / "same.npy")
     datatrove = convert([rows], tmp_path / "rows.ds")
@@ -110,7 +110,7 @@ def test_ids_that_do_not_fit_the_target_are_refused_and_nothing_is_left(tmp_path
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin", ".ds"])
-def test_what_was_damaged_on_the_way_or_cannot_be_opened_does_not_stay(
+def test_outputs_that_are_damaged_or_cannot_be_opened_are_removed(
     source, tmp_path, monkeypatch, suffix
 ):
     with (

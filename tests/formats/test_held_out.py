@@ -41,7 +41,7 @@ def test_a_full_disk_leaves_both_old_files_of_a_split(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_what_is_held_out_may_be_a_number_of_numpy_and_is_a_number(source):
+def test_held_out_may_be_a_numpy_number(source):
     for number, python in ((np.float32(0.5), 0.5), (np.int64(2), 2)):
         assert np.array_equal(split(source, number)[1], split(source, python)[1])
     with pytest.raises(ValueError, match="held_out must be an integer of at least 0"):

@@ -105,7 +105,7 @@ def test_torch_and_numba_are_not_imported() -> None:
     assert done.stdout == "{'numpy'}\n"
 
 
-def test_what_make_returns_is_named_and_its_signature_is_checked_first() -> None:
+def test_errors_name_what_make_returns_and_its_signature_is_checked_first() -> None:
     report = check(lambda data, **place: 5, claims="once", examples=3, budget=600)
     assert "make returned 5, not an iterable of batches" in report.line("once")
     with pytest.raises(

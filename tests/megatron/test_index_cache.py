@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_written_is_read_and_named(tmp_path):
 @pytest.mark.parametrize(
     "put", [os.mkdir, os.mkfifo, lambda path: path.symlink_to(path.parent)]
 )
-def test_what_lies_in_the_place_of_an_entry_and_is_no_file_stays_and_the_index_is_built_in_memory(
+def test_a_folder_in_place_of_an_entry_stays_and_the_index_is_built_in_memory(
     tmp_path, part, put
 ):
     build = Builder()

@@ -47,7 +47,7 @@ def test_sequences_slices_and_parts(corpus):
     assert corpus.get(-2, 3).tolist() == [8]
 
 
-def test_what_is_not_there_cannot_be_read_nor_anything_written(corpus):
+def test_reads_out_of_range_and_writes_raise(corpus):
     for index in (4, -5):
         with pytest.raises(IndexError):
             corpus[index]
@@ -129,7 +129,7 @@ def test_ids_that_do_not_fit_raise(tmp_path, dtype, bad):
     assert lists(MMapIndexedDataset(tmp_path / "a")) == [[1]]
 
 
-def test_what_a_writer_refuses(tmp_path):
+def test_writer_refuses_bad_input(tmp_path):
     with pytest.raises(TokenFileError, match="the format knows"):
         MMapIndexedDatasetBuilder(tmp_path / "a.bin", np.uint32)
     with (
@@ -152,7 +152,7 @@ def test_what_a_writer_refuses(tmp_path):
 # ---- merging
 
 
-def test_what_a_merge_refuses(write_corpus, tmp_path):
+def test_merge_refuses_bad_input(write_corpus, tmp_path):
     one, two = write_corpus([[2]], "one"), write_corpus([[2]], "two", np.int32)
     with pytest.raises(
         TokenFileError, match="cannot merge .*two of int32 ids into a corpus of uint16"
@@ -241,7 +241,7 @@ def test_a_damaged_index_is_named(write_corpus, start, content, message):
         MMapIndexedDataset(prefix)
 
 
-def test_what_is_truncated_or_missing_is_named(write_corpus):
+def test_truncated_and_missing_files_are_named(write_corpus):
     prefix = write_corpus(DOCUMENTS)
     for size in (113, 50, 20, 5, 0):
         os.truncate(f"{prefix}.idx", size)

@@ -131,7 +131,7 @@ def test_the_command_of_the_documentation(golden, tmp_path, corpus, run):
     )
 
 
-def test_what_preprocessing_refuses(golden, tmp_path, corpus, run):
+def test_preprocessing_refuses_bad_input(golden, tmp_path, corpus, run):
     def fails(*options, input=corpus[0], type="HuggingFaceTokenizer"):
         where = (
             "--input",

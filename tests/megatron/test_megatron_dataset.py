@@ -138,7 +138,7 @@ def test_a_kept_partial_sample_is_padded_without_a_loss_and_without_an_id_below_
 
 
 @pytest.mark.parametrize("cache", [True, False])
-def test_what_travels_is_small_and_reads_the_same(write_corpus, tmp_path, cache):
+def test_a_pickled_dataset_is_small_and_reads_the_same(write_corpus, tmp_path, cache):
     one, two = write_corpus([[50_000]], "one"), write_corpus([[40]], "two")
     options = {
         "split_num_samples": (9000, 0, 0),
@@ -233,7 +233,7 @@ def test_numbers_of_numpy_make_the_same_plan(write_corpus, tmp_path):
     assert json.dumps(rows.plan) == json.dumps(build(prefix, **numbers).plan)
 
 
-def test_whatever_changes_a_sample_changes_the_fingerprint_and_the_index(
+def test_every_change_of_a_sample_changes_the_fingerprint_and_the_index(
     write_corpus, tmp_path
 ):
     prefix, cache = write_corpus([[90], [40]]), tmp_path / "c"

@@ -178,9 +178,7 @@ JSON = st.recursive(
     st.dictionaries(st.integers(-(2**31), 2**31 - 1), JSON, max_size=8),
     st.sampled_from(COMPRESSIONS),
 )
-def test_what_is_put_in_comes_out_after_dump_and_load(
-    tmp_path_factory, content, compression
-):
+def test_dump_and_load_return_the_same_values(tmp_path_factory, content, compression):
     path = tmp_path_factory.mktemp("cd") / "d.cd"
     made = of(content.items(), compression)
     assert dict(made) == content

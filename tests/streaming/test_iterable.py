@@ -178,7 +178,7 @@ def test_elements_made_of_one_line_are_counted_when_they_are_skipped(
         assert tail == whole[step:]
 
 
-def test_what_is_skipped_is_neither_read_nor_preprocessed():
+def test_skipped_samples_are_neither_read_nor_preprocessed():
     adapter = Indexed(10**12)
     dataset = IterableDataset(
         hparams(4, 2), adapter, start_from_step=10**10, dp_rank=1, dp_size=2
