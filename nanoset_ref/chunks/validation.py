@@ -20,7 +20,7 @@ SHOWN_LINES = 10
 class FileReport:
     """The result of validating one file.
 
-    Args:
+    Attributes:
         path: the file.
         lines: the number of lines.
         sources: {label: samples} of the good lines; rows without a label have the label None.

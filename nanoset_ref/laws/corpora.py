@@ -30,7 +30,7 @@ NPY_ROWS = 2**16 // ROW_LENGTH - 2
 class Corpus(NamedTuple):
     """The `data` of an adapter that needs more than a number of rows.
 
-    Args:
+    Attributes:
         paths: one file or folder per source; empty if the loader does not read files.
         rows: rows of each source; the first row of a source follows the last row of the source
             before.

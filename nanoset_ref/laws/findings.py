@@ -16,7 +16,7 @@ Kind = Literal[
 class Finding:
     """A violation of a law.
 
-    Args:
+    Attributes:
         kind: lost, doubled, out of order, hang, crash, other data or slow growth.
         message: a sentence that describes the violation.
         actual: [rank][step] -> the rows that were read.

@@ -47,7 +47,7 @@ WRONG = re.compile(r"\(not | !")  # in a cell
 class Outcome:
     """The result of one law.
 
-    Args:
+    Attributes:
         cases: the number of cases checked.
         case: the smallest case that breaks the law; None if none was found.
         finding: the violation in this case.

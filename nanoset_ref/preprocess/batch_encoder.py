@@ -31,7 +31,7 @@ EXCERPT_CHARS = 256  # compared of two texts of every batch
 class EncodedBatch(NamedTuple):
     """The documents of a batch.
 
-    Args:
+    Attributes:
         ids: integers [total], the documents back to back, with the prefix and suffix of each.
         lengths: int64 [documents], in tokens.
         found_tokens: the special tokens in the texts.

@@ -71,7 +71,7 @@ class TextPart:
 class BatchTexts(NamedTuple):
     """The documents of a batch.
 
-    Args:
+    Attributes:
         texts: the texts.
         document_numbers: of each document in its block, from 0.
         skipped: {reason: number} of the documents that `on_error="skip"` leaves out.

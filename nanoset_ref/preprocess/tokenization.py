@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 class Counts:
     """The result of a job.
 
-    Args:
+    Attributes:
         target: the file written.
         documents, tokens: how many were written.
         skipped: {reason: number} of the documents left out.

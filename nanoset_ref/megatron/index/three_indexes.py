@@ -41,7 +41,7 @@ from nanoset_ref.orders.mt19937 import shuffle
 class EpochPlan:
     """The number of epochs of a split, and whether the last one is shuffled separately.
 
-    Args:
+    Attributes:
         num_samples: N, samples in the dataset, at least the number requested.
         num_epochs: E, the fewest epochs with enough tokens.
         separate_final_epoch: whether the documents of the last epoch come after all others, because
