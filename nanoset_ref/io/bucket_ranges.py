@@ -184,11 +184,11 @@ def _fetch(extents: Sequence[Extent]) -> list[Any]:
         indices_of[ids].append(index)
     connected = thread_map(lambda ids: ids.connections, list(indices_of), THREADS)
     # 1. sort, and group the ranges of one object into jobs
-    most = max(1, min(MAX_RANGES, len(extents) // THREADS))
+    ranges_per_job = max(1, min(MAX_RANGES, len(extents) // THREADS))
     jobs: list[list[int]] = []
     for connections, indices in zip(connected, indices_of.values(), strict=True):
         indices.sort(key=lambda index: extents[index][1])
-        step = 1 if connections is None else most
+        step = 1 if connections is None else ranges_per_job
         for first in range(0, len(indices), step):
             jobs.append(indices[first : first + step])
     # 2. and 3. send the requests, and cut the answers into the ranges

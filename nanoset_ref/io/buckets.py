@@ -60,7 +60,8 @@ REFUSALS = {
     "code: AccessDenied": "writing a set needs the right to delete objects, too",
 }
 SECONDS_PER_WARNING = 10  # of one bucket
-SETTINGS = "AWS_", "AZURE_", "GOOGLE_"  # variables that obstore reads when it connects
+# of the variables that obstore reads when it connects
+SETTING_PREFIXES = "AWS_", "AZURE_", "GOOGLE_"
 
 logger = logging.getLogger(__name__)
 # by bucket
@@ -112,7 +113,7 @@ def request(path: BucketPath, send: Callable[[Any], Any], retries: int = 0) -> A
     limit = timeout()
     deadline = time.monotonic() + limit
     settings = tuple(
-        item for item in os.environ.items() if item[0].startswith(SETTINGS)
+        item for item in os.environ.items() if item[0].startswith(SETTING_PREFIXES)
     )
     store, error = try_once(path, _store, path.root, limit, retries, settings)
     if error is not None:

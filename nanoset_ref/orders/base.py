@@ -291,8 +291,8 @@ class Order(ABC):
         coverage = []
         for reads in self.reads_of_samples(start, until):
             distinct = int(np.count_nonzero(reads))
-            most = int(reads.max(initial=0))
-            coverage.append((distinct, most))
+            most_reads = int(reads.max(initial=0))
+            coverage.append((distinct, most_reads))
         return coverage
 
     def reads_of_samples(self, start: int, stop: int) -> list[NDArray[np.integer]]:

@@ -293,8 +293,8 @@ class StatelessOrder(Order):
         counts = self.counts(until)
         distinct = np.minimum(counts, self.dataset_lengths)
         lengths = np.maximum(self.dataset_lengths, 1)
-        most = -(-counts // lengths)
-        return list(zip(distinct.tolist(), most.tolist(), strict=True))
+        most_reads = -(-counts // lengths)
+        return list(zip(distinct.tolist(), most_reads.tolist(), strict=True))
 
     def _window_start(self, item: Any) -> Any:
         """The first item of the window of an item; the last window of a period may be short."""

@@ -86,8 +86,8 @@ def _is_valid(value: Any, schema: Json) -> bool:
     if isinstance(value, (int, float)):
         return schema.get("minimum", value) <= value <= MAX_NUMBER
     if isinstance(value, list):
-        most = schema.get("maxItems", len(value))
-        return schema.get("minItems", 0) <= len(value) <= most
+        maximum = schema.get("maxItems", len(value))
+        return schema.get("minItems", 0) <= len(value) <= maximum
     if isinstance(value, dict):
         return len(value) <= schema.get("maxProperties", len(value))
     return True

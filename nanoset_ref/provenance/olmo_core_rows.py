@@ -186,7 +186,7 @@ class OLMoCorePackedRows(JoinedRows):
         """How positions [start, stop) use each group, which has the name of its first file."""
         reads = self.order.counts(stop) - self.order.counts(start)
         uses = []
-        for group, (distinct, most) in enumerate(self.order.coverage(stop)):
+        for group, (distinct, most_reads) in enumerate(self.order.coverage(stop)):
             members = self._groups[group]
             tokens = sum(self._files[number].num_tokens for number in members)
             _, starts, stops, _ = self._documents[group].T
@@ -199,7 +199,7 @@ class OLMoCorePackedRows(JoinedRows):
                 read=int(reads[group]),
                 epochs=int(reads[group]) / max(rows, 1),
                 distinct=distinct,
-                most_reads=most,
+                most_reads=most_reads,
                 tokens=tokens,
                 tail_tokens=tokens - packed,
             )

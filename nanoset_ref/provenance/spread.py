@@ -93,8 +93,8 @@ def _count_reads(
 ) -> Int64Array:
     """Step 1 of `spread_over_steps`: reads, int64 [parts, files, SECTIONS]."""
     size = schedule.global_batch_size
-    most = max(MAX_PARTS, MAX_POSITIONS // size)
-    count = min(len(steps), most)
+    max_steps = max(MAX_PARTS, MAX_POSITIONS // size)
+    count = min(len(steps), max_steps)
     parts = min(MAX_PARTS, count)
     numbers = np.arange(count)
     looked_up = steps.start + numbers * len(steps) // count
@@ -196,14 +196,14 @@ def uneven_samples(
     for counts in reads:
         total = int(counts.sum())
         size = max(len(counts), 1)
-        most = max(passes, -(-total // size))
-        fewest = max(passes, total // size)
-        least = np.full(len(counts), fewest)
+        most_reads = max(passes, -(-total // size))
+        fewest_reads = max(passes, total // size)
+        expected = np.full(len(counts), fewest_reads)
         if in_sequence:
             last_read = np.flatnonzero(counts)[-1:].sum()  # 0 where nothing is read
-            least[:last_read] = max(fewest, 1)
-        less.append(np.flatnonzero(counts < least))
-        more.append(np.flatnonzero(counts > most))
+            expected[:last_read] = max(fewest_reads, 1)
+        less.append(np.flatnonzero(counts < expected))
+        more.append(np.flatnonzero(counts > most_reads))
     both = [
         _uneven("less often", less, reads),
         _uneven("more often", more, reads),

@@ -59,8 +59,8 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     for ids, sizes in document_blocks(file, documents):
         counts = _add_counts(counts, ids, file)
         ends = np.cumsum(sizes)
-        lasts = ids[ends[sizes > 0] - 1]  # the last id of each document with tokens
-        ending_in_eos += int(np.count_nonzero(lasts == eos))
+        last_ids = ids[ends[sizes > 0] - 1]  # of each document with tokens
+        ending_in_eos += int(np.count_nonzero(last_ids == eos))
         for document in np.split(ids, ends[:-1]):
             key = xxhash.xxh3_128_digest(document.data)
             if len(document) and key in hashes:
@@ -134,9 +134,9 @@ def as_text(statistics: Statistics) -> str:
     if statistics["padding_tokens"]:
         padding = " and {padding_tokens:,} tokens of padding".format(**statistics)
     lines = [SUMMARY.format(**statistics, eos=eos, padding=padding)]
-    most = max(count for _, _, count in statistics["length_histogram"])
+    highest = max(count for _, _, count in statistics["length_histogram"])
     for first, last, count in statistics["length_histogram"]:
-        bar = "#" * (count * 40 // most) or ("." if count else "")
+        bar = "#" * (count * 40 // highest) or ("." if count else "")
         lines.append(f"  {first:>9,} - {last:<9,} {count:>9,} {bar}")
     return "\n".join(lines)
 

@@ -54,17 +54,17 @@ def verify(
     # 3. check the range of the ids
     facts = file.facts
     limit = facts.get("vocab_size") if vocab_size is None else vocab_size
-    last_id_count = 0
+    last_count = 0
     first = 0
-    ends = [file.tokens[:0]]
+    last_ids_of_blocks = [file.tokens[:0]]
     for ids, sizes in document_blocks(file):
         _check_range(file, first, ids, limit)
-        last_id_count += int(np.count_nonzero(ids == file.tokens[-1:]))
-        ends.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
+        last_count += int(np.count_nonzero(ids == file.tokens[-1:]))
+        last_ids_of_blocks.append(ids[np.cumsum(sizes[sizes > 0]) - 1])
         first += len(ids)
     # 4. check the ends of the documents
     offsets = file.require_document_offsets()
-    lasts = np.concatenate(ends)
+    last_ids = np.concatenate(last_ids_of_blocks)
     is_raw = isinstance(file, TokenFile) and file.manifest is None
     if is_raw or isinstance(file, LlmCFile):
         eos_token_id = None
@@ -72,11 +72,11 @@ def verify(
         if facts.get("appended_eod"):
             eos_token_id = facts["eos_token_id"]
         elif (
-            "appended_eod" not in facts and last_id_count == len(lasts) >= MIN_DOCUMENTS
+            "appended_eod" not in facts and last_count == len(last_ids) >= MIN_DOCUMENTS
         ):
-            eos_token_id = int(lasts[-1])
-    if eos_token_id is not None and np.any(lasts != eos_token_id):
-        wrong = np.unique(offsets[offsets > 0])[lasts != eos_token_id]
+            eos_token_id = int(last_ids[-1])
+    if eos_token_id is not None and np.any(last_ids != eos_token_id):
+        wrong = np.unique(offsets[offsets > 0])[last_ids != eos_token_id]
         raise TokenFileError(
             f"{file.path}: the document that ends at {wrong[0]} has no EOS id {eos_token_id} "
             "there: a boundary or an id has changed"

@@ -86,9 +86,9 @@ class GrainOrder(EpochOrder):
         positions_in_epoch = self._inverse(epoch, instances[indices])
         # the cipher cannot tell the first place and the last one apart
         twice = indices[positions_in_epoch == 0]
-        lasts = np.full_like(twice, last)
+        last_places = np.full_like(twice, last)
         indices = np.append(indices, twice)
-        positions_in_epoch = np.append(positions_in_epoch, lasts)
+        positions_in_epoch = np.append(positions_in_epoch, last_places)
         return indices, positions_in_epoch
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:

@@ -130,10 +130,10 @@ class MaxTextOrder(Order):
         for source in np.unique(sources).tolist():
             asked = np.flatnonzero(sources == source)
             part = self._parts[source]
-            # places of the source's shuffle that all hosts together read below `until`
-            most = periods * part + self._counts_before[source, rest]
+            # places of the source's shuffle that a host reads below `until`
+            num_places = periods * part + self._counts_before[source, rest]
             indices, numbers = self._sources[source].reverse_lookup_each(
-                np.zeros_like(asked), samples[asked], int(most) * self._hosts
+                np.zeros_like(asked), samples[asked], int(num_places) * self._hosts
             )
             turns, hosts = np.divmod(numbers, self._hosts)
             whole, turns = np.divmod(turns, part)
