@@ -62,7 +62,7 @@ class MegatronNanoset(MegatronRows):
         corpus = self.corpus
         config = self.config
         if corpus.num_tokens == 0:
-            raise TokenFileError(f"{corpus.path} holds no tokens")
+            raise TokenFileError(f"{corpus.path} holds no tokens: leave it out")
         corpus.require_ids()
         if not 0 <= self.first <= self.stop <= len(corpus):
             raise ValueError(

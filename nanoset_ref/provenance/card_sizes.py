@@ -102,7 +102,9 @@ def _size_of(address: str) -> int:
     headers, _ = _request(address, "HEAD")
     size = headers["Content-Length"]
     if size is None:
-        raise OSError(f"{address}: the server does not report its size")
+        raise OSError(
+            f"{address}: the server does not report its size; give the files (--data)"
+        )
     return int(size)
 
 

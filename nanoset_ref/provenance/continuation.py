@@ -56,7 +56,9 @@ def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         loader = {"consumed_train_samples": consumed, "plan": stage["plan"]}
         return loader, stage["name"]
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError("this is not a saved state of a loader") from error
+        raise ValueError(
+            f"this is not a saved state of a loader: {saved!r:.80}"
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

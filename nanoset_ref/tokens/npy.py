@@ -218,7 +218,9 @@ class TokenFile(Tokens):
             return None
         labels, numbers = self._labels
         if not 0 <= document < len(numbers):
-            raise IndexError(f"document {document} is not one of {len(numbers)}")
+            raise IndexError(
+                f"there is no document {document}: there are {len(numbers)}"
+            )
         return str(labels[numbers[document]]) or None
 
     @cached_property

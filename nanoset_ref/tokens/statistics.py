@@ -51,7 +51,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     documents = without_padding(file, np.arange(len(offsets) - 1))
     lengths = np.diff(offsets)[documents]
     if not len(lengths):
-        raise TokenFileError(f"{file.path} holds no documents")
+        raise TokenFileError(f"{file.path} holds no documents, or only padding")
     counts = np.zeros(0, dtype=np.int64)
     ending_in_eos = 0
     hashes = set()

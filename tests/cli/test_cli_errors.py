@@ -60,7 +60,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             "audit --data raw.npy --sequence-length 4 --state list.json",
-            "cannot be compared with this run (ValueError: this is not a saved state of a loader)",
+            "cannot be compared with this run (ValueError: this is not a saved state of a loader: ",
         ),
         (
             "audit --data raw.npy --sequence-length 4 --state half.json",

@@ -87,7 +87,9 @@ def test_labels_are_those_of_documents_that_exist(tmp_path):
     file = open_tokens(made.path)
     assert [file.label_of(k) for k in (0, 1, None)] == ["books", "web", None]
     for document in (-1, 2):
-        with pytest.raises(IndexError, match=f"document {document} is not one of 2"):
+        with pytest.raises(
+            IndexError, match=f"there is no document {document}: there are 2"
+        ):
             file.label_of(document)
     labels = tmp_path / "a.sources.npz"
     labels.write_bytes(b"of another program")
