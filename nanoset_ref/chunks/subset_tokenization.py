@@ -300,8 +300,11 @@ class _TokenizeJob:
             "tail_tokens": left - len(carried),
             "carried_out_tokens": len(carried),
         }
-        conservation = [Account.model_validate(account)]
-        return {"files": files, "conservation": conservation, "carried_tail": carried}
+        return {
+            "files": files,
+            "conservation": [Account.model_validate(account)],
+            "carried_tail": carried,
+        }
 
     def _write_rows(
         self, paths: list[Path], packers: list[Packer], encoder: Encoder

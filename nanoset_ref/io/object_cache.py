@@ -181,8 +181,7 @@ def _write(piece_folder: Path, name: str, content: Any) -> None:
         if os.path.lexists(path):
             _require_regular(os.lstat(path), path)
         with open(temporary, "xb") as file:
-            file.write(_checksums(name, content))
-            file.write(content)
+            file.writelines([_checksums(name, content), content])
             file.flush()
             os.fsync(file.fileno())
         # another process evicted the temporary

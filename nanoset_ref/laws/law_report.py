@@ -97,8 +97,8 @@ class LawReport:
         return f"{text} {outcome.refused or ended}".rstrip()
 
     def __repr__(self) -> str:
-        lines = [self.line(law) for law in self.outcomes]
-        return "\n".join([*lines, self.tables()])
+        lines = [*map(self.line, self.outcomes), self.tables()]
+        return "\n".join(lines)
 
     def tables(self) -> str:
         """The notes, and the smallest case of each broken law with a table of rank by step; laws

@@ -158,14 +158,8 @@ class MMapIndexedDatasetBuilder:
         pointers = (np.cumsum(lengths, dtype=np.int64) - lengths) * self.dtype.itemsize
         code = DTYPES.index(self.dtype) + 1
         header = HEADER.pack(MAGIC, 1, code, len(lengths), len(self._documents))
-        for part in (
-            header,
-            self._lengths,
-            pointers.data,
-            self._documents,
-            self._modes,
-        ):
-            self._idx.write(part)
+        parts = header, self._lengths, pointers.data, self._documents, self._modes
+        self._idx.writelines(parts)
         self._idx.flush()
         sealed = checksum_of_set(f"xxh3_128:{self._digest.hexdigest()}", self._idx.name)
         self._seal.write(json.dumps(sealed).encode())
