@@ -183,7 +183,7 @@ def contents(folder, pattern=""):
 
 
 def restore(files):
-    """Write files anew: whoever still maps the old ones keeps them."""
+    """Write files anew: a process that still maps the old ones keeps them."""
     for path, content in files.items():
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         path.write_bytes(content)

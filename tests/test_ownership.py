@@ -1,4 +1,4 @@
-"""What is handed out belongs to its receiver: whoever writes into one array of a batch changes no other array."""
+"""A batch belongs to its receiver: writing into one of its arrays changes no other array."""
 
 import itertools
 import subprocess

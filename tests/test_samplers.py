@@ -272,7 +272,7 @@ def test_worker_seed_ranges_are_checked():
 @pytest.mark.parametrize("tail", ["drop", "pad", "loop"])
 @pytest.mark.parametrize("num_samples", [16, 18])
 def test_after_the_last_batch_of_an_epoch_the_next_epoch_begins(num_samples, tail):
-    """A dropped tail is counted with it: whoever stops there, or later, goes on alike, in any layout."""
+    """A dropped tail is counted with it: a run that stops there, or later, resumes alike in any layout."""
     sampler = ResumableBatchSampler(num_samples, 2, 1, 4, tail=tail)
     counts = [sampler.consumed_train_samples for _ in sampler]
     assert counts == [*range(8, 8 * len(counts), 8), num_samples]

@@ -1,4 +1,4 @@
-"""The engine: one result whoever does the work, one job per target, and nothing left of a job that died."""
+"""The engine: one result with any number of processes, one job per target, and nothing left of a job that died."""
 
 import contextlib
 import gzip

@@ -247,4 +247,5 @@ def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
 
 
 def _with_tokens(inputs: dict[str, Any], target: Path) -> dict[str, Any]:
+    """The record of a conversion: its inputs, and the checksum of the token file."""
     return inputs | {"tokens": TokenFile(target).facts.get("checksum")}

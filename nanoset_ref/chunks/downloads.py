@@ -91,6 +91,7 @@ def download(
 
 
 def _download_dataset(repo: str, out_root: Path, **options: Any) -> Path:
+    """Download a dataset of the Hub into a folder of its name; return the folder."""
     with extra("text", "downloading a corpus"):
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.constants import ENDPOINT

@@ -169,4 +169,5 @@ def _has_our_format(path: Path) -> bool:
 
 
 def _existing(folder: Path, outputs: Sequence[str]) -> list[Path]:
+    """The files and folders that match one of the patterns `outputs`."""
     return [path for pattern in outputs for path in folder.glob(pattern)]

@@ -94,6 +94,7 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
 
 
 def _are_document_lengths(lengths: Any, count: int) -> bool:
+    """Whether a value is a list of positive integers that sum to at most `count`."""
     are_counts = isinstance(lengths, list) and all(
         type(length) is int and length > 0 for length in lengths
     )

@@ -240,6 +240,7 @@ class _TokenizeJob:
         return paths, counts
 
     def _encoder(self, source: TextSource) -> Encoder:
+        """Make the encoder; ValueError if it would separate no documents."""
         config = self.config
         encoder = Encoder(
             open_tokenizer(config.tokenizer),
@@ -309,6 +310,7 @@ class _TokenizeJob:
     def _write_rows(
         self, paths: list[Path], packers: list[Packer], encoder: Encoder
     ) -> int:
+        """Write train.jsonl from a token file per packer; return the number of rows."""
         rows = [
             self._rows(TokenFile(path), packer, encoder)
             for path, packer in zip(paths, packers, strict=True)
@@ -323,6 +325,7 @@ class _TokenizeJob:
     def _rows(
         self, file: TokenFile, packer: Packer, encoder: Encoder
     ) -> Iterator[PackedRow]:
+        """Yield the rows of one token file, each with its document lengths or None."""
         padding = _padding_id(encoder)
         row_length = self.config.concat_tokens
         if self.config.best_fit:

@@ -112,6 +112,7 @@ def _validate_file(
     vocab_size: int | None,
     labels: list[str] | None,
 ) -> None:
+    """Read every line of a file, and add what is found to its report."""
     with open(report.path, "rb") as file:
         for number, line in enumerate(file, 1):
             report.lines = number

@@ -96,6 +96,7 @@ def _add_option(
     annotation: Any,
     help: str,
 ) -> None:
+    """Add one parameter of a function, or one field of a dataclass."""
     options = _options_of(annotation)
     default = parameter.default
     if parameter.kind is parameter.VAR_POSITIONAL:
@@ -171,6 +172,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line that names --help."""
 
     def error(self, message: str) -> NoReturn:
+        """Print one line on standard error, and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
@@ -232,6 +234,7 @@ def paths_and_weights(items: Sequence[str]) -> tuple[list[str], list[float] | No
 
 
 def _path_and_weight(item: str) -> tuple[str, float | None]:
+    """One item of `paths_and_weights`: its path, and its weight or None."""
     path, equals, text = item.rpartition("=")
     looks_like_number = text[:1] != "e" and WEIGHT_CHARACTERS.issuperset(text)
     if not equals or not text or not looks_like_number:

@@ -110,6 +110,7 @@ def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> Non
 
 
 def _line(row: CardRow) -> str:
+    """Where and when a row is read, as text."""
     text = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
         text = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {text}"
@@ -267,6 +268,7 @@ def _card_of_own_config(config: str, name: str, date: str) -> tuple[Card, set[Pa
 
 
 def _name_and_value(text: str) -> tuple[str, str]:
+    """ "NAME=VALUE" -> ("NAME", "VALUE")."""
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--given takes NAME=VALUE, got {text!r}")

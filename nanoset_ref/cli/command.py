@@ -168,6 +168,7 @@ def _prepare_output() -> None:
 
 
 def _terminate(*_: Any) -> None:
+    """Handle SIGTERM: raise, so that the command reports it and removes its temporaries."""
     if _ended.is_set():  # nothing is left to report
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)

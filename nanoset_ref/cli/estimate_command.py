@@ -186,6 +186,7 @@ def estimate(
 
 
 def _check_times(tokens_per_second: float | None, step_time: float | None) -> None:
+    """Raise UsageError unless at most one of the two options is given, and is positive."""
     times = {"tokens-per-second": tokens_per_second, "step-time": step_time}
     for option, value in times.items():
         if value is not None and not 0 < value < math.inf:

@@ -315,4 +315,5 @@ def _print_answers(bulk: Path, source: int, options: RunOptions) -> None:
 
 
 def _slot_name(slot: Slot) -> str:
+    """The rank, micro-batch and row of a slot, as text."""
     return f"rank {slot.dp_rank} micro-batch {slot.micro_batch} row {slot.row}"

@@ -144,10 +144,12 @@ class RunOptions(FileOptions):
 
     @functools.cached_property
     def _config(self) -> train.Config:
+        """The config of --config, loaded once."""
         return train.load_config(self.config or "")
 
     @functools.cached_property
     def _card(self) -> Card:
+        """The card of --run with the sizes of --sizes, loaded once."""
         return provenance.Card.load(self.run or "", self.sizes)
 
     def open(self, path: str) -> Tokens:
@@ -229,6 +231,7 @@ class RunOptions(FileOptions):
         return self.num_samples
 
     def _rows(self) -> Rows:
+        """The rows of --data."""
         paths, weights, are_pairs = self.parse_data()
         if not are_pairs:
             return self.nanoset(paths, weights)

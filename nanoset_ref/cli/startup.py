@@ -36,6 +36,7 @@ def restore_interrupts() -> None:
 
 
 def _exit_at_once(*_: Any) -> None:
+    """Handle Ctrl-C while modules are imported: one line from rank 0, and no traceback."""
     if is_main_rank():
         os.write(
             2, b"nanoset_ref: error: interrupted before it began; nothing was written\n"

@@ -139,6 +139,7 @@ class BucketIds:
         ]
 
     def _read_in_one_call(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Read the ranges by one call of obstore, which requests each of them."""
         starts, stops = zip(*ranges, strict=True)
         get_ranges = buckets.obstore_function("get_ranges")
         return get_ranges(

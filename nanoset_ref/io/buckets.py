@@ -277,4 +277,5 @@ def connect(root: str, seconds: float, retries: int = 0, **headers: str) -> Any:
 
 @functools.cache
 def _store(root: str, seconds: float, retries: int, _settings: object) -> Any:
+    """`connect`, once for the same settings: other credentials connect again."""
     return connect(root, seconds, retries)

@@ -50,9 +50,11 @@ class _ChecksummedImpl(CompileResultCacheImpl):
         self._locator.get_source_stamp = sources_checksum
 
     def reduce(self, result: Any) -> Any:
+        """What is stored of a compiled kernel, with the checksum."""
         return sources_checksum(), super().reduce(result)
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
+        """A compiled kernel from the cache; None if it belongs to other sources."""
         stamp, result = payload
         if stamp != sources_checksum():
             return None
@@ -65,6 +67,7 @@ class _ChecksummedCache(FunctionCache):
     _impl_class = _ChecksummedImpl
 
     def load_overload(self, types: Any, context: Any) -> Any:
+        """See numba; None also for a cache that cannot be read."""
         try:
             result = super().load_overload(types, context)
             # processes that compile for different types at once may write to the same file
@@ -78,6 +81,7 @@ class _ChecksummedCache(FunctionCache):
         return None
 
     def save_overload(self, *arguments: Any) -> None:
+        """See numba; a cache that cannot be written is logged."""
         try:
             super().save_overload(*arguments)
         except OSError as error:
@@ -105,6 +109,7 @@ def make_dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> An
 
 @functools.cache
 def _warn_of_no_cache(why: str) -> None:
+    """Log, once for each reason, that kernels are not cached."""
     logger.warning(
         "compiled kernels cannot be kept (%s), so every process compiles them again; set "
         "NUMBA_CACHE_DIR to a folder that can be written",

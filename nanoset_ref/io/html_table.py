@@ -37,11 +37,13 @@ def html_table(
 
 
 def _cell(value: Any) -> str:
+    """A cell; numbers stand at its right."""
     side = "right" if isinstance(value, (int, float)) else "left"
     return f"<td style='text-align:{side}'>{_text(value)}</td>"
 
 
 def _text(value: Any) -> str:
+    """A value as escaped text, a number with commas."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):

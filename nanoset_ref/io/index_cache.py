@@ -113,6 +113,7 @@ def _load(text: str, paths: Sequence[Path], entry: Path) -> Arrays | None:
 
 
 def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> None:
+    """Write the arrays and, last, the description."""
     with atomic_write_set([*paths, entry], overwrite=True) as (*files, last):
         for file, array in zip(files, arrays, strict=True):
             np.lib.format.write_array_header_1_0(
@@ -132,6 +133,7 @@ def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
 
 
 def _lock_file(folder: PathLike) -> IO[bytes]:
+    """Open the lock of a cache; OSError if the folder cannot be used."""
     path = Path(folder, "index.lock")
     try:
         make_folder(path.parent)
@@ -150,4 +152,5 @@ def _lock_file(folder: PathLike) -> IO[bytes]:
 
 
 def _warn(message: str) -> None:
+    """Warn at the line that called `load_or_build`."""
     warnings.warn(message, IndexCacheWarning, stacklevel=4)

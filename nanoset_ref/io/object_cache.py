@@ -157,6 +157,7 @@ def _open(path: Path) -> Any:
 
 
 def _require_regular(status: os.stat_result, path: Path) -> None:
+    """Raise OSError for a link, a pipe or a folder."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path} is not a regular file")
 
@@ -205,6 +206,7 @@ def _make_piece_folder(piece_folder: Path) -> None:
 
 @functools.cache
 def _warn(piece_folder: str, why: str) -> None:
+    """Log, once for each folder and reason, that the cache does not keep everything."""
     logger.warning(
         "pieces are read, but not all can be cached or removed in %s: %s",
         piece_folder,

@@ -1,4 +1,4 @@
-"""URLs of objects: how they are parsed, which are refused, and local copies of objects.
+"""URLs of objects: how they are parsed, which are refused, local copies, and workers that may read.
 
 Every option that names a token file also takes an s3://, gs://, az:// or http(s):// URL, and so
 does preprocess --output-prefix; other files and folders are local (see `local_path`). A

@@ -76,6 +76,7 @@ def _are_labels(labels: Any, inputs: Any) -> bool:
 
 
 def _rows_of_line(line: NDArray[Any]) -> list[Any]:
+    """The numbers of whole rows in a line of tokens, or else the tokens as text."""
     tokens = line[: len(line) - len(line) % ROW_LENGTH]
     tokens = tokens[tokens >= ROW_LENGTH]
     rows = tokens[::ROW_LENGTH] // ROW_LENGTH - 1

@@ -108,6 +108,7 @@ def judge(loader: Any, law: str, case: Case, **options: Any) -> Verdict:
 
 
 def _check_signature(adapter: Adapter) -> None:
+    """Raise TypeError unless `make` takes the arguments of an adapter."""
     keywords = dict.fromkeys(("rank", *SETTINGS, "state"))
     try:
         inspect.signature(adapter.make).bind(None, **keywords)

@@ -46,6 +46,7 @@ class Corpus(NamedTuple):
 
     @property
     def path(self) -> str:
+        """The path of the first source, or of the only one."""
         return self.paths[0]
 
 
@@ -96,10 +97,12 @@ def write_corpus(
 
 
 def lines_of(tokens: Int64Array) -> list[str]:
+    """Rows of tokens, int64 [rows, S], as lines of text."""
     return [" ".join(map(str, row)) for row in tokens.tolist()]
 
 
 def _npy(path: Path, tokens: Int64Array) -> None:
+    """Write raw uint16, with one token more for the last label."""
     label = tokens[-1, -1] + 1
     np.append(tokens, label).astype("<u2").tofile(path)
 
@@ -116,11 +119,13 @@ def _documents(path: Path, tokens: Int64Array) -> None:
 
 
 def _jsonl(path: Path, tokens: Int64Array) -> None:
+    """Write a JSON object per row, with the text in its column "text"."""
     lines = [json.dumps({"text": line}) for line in lines_of(tokens)]
     path.write_text("\n".join(lines) + "\n")
 
 
 def _parquet(path: Path, tokens: Int64Array) -> None:
+    """Write a column "text", in row groups of 7 rows."""
     with extra("text", "a corpus of Parquet"):
         from pyarrow import parquet, table
 
@@ -129,6 +134,7 @@ def _parquet(path: Path, tokens: Int64Array) -> None:
 
 
 def _tar(path: Path, tokens: Int64Array) -> None:
+    """Write a text file per row into an archive, as WebDataset reads it."""
     with tarfile.open(path, "w") as archive:
         for number, line in enumerate(lines_of(tokens)):
             member = tarfile.TarInfo(f"{number:06}.txt")
@@ -148,6 +154,7 @@ def _package(name: str, format: str) -> Iterator[None]:
 
 
 def _mds(path: Path, tokens: Int64Array) -> None:
+    """Write the shards of mosaicml-streaming, of at most 2,048 bytes."""
     with _package("mosaicml-streaming", "mds"):
         from streaming import MDSWriter
 
@@ -158,6 +165,7 @@ def _mds(path: Path, tokens: Int64Array) -> None:
 
 
 def _litdata(path: Path, tokens: Int64Array) -> None:
+    """Write the chunks of litdata, of 7 rows."""
     with _package("litdata", "litdata"):
         from litdata.streaming.writer import BinaryWriter
 

@@ -46,6 +46,7 @@ def reads(batches: Batches) -> Iterator[tuple[int, int, Any]]:
 
 
 def all_rows(batches: Batches) -> list[Any]:
+    """The rows of all ranks, rank after rank."""
     return [row for _, _, row in reads(batches)]
 
 
@@ -127,4 +128,5 @@ def readers_of(batches: Batches, row: Any) -> str:
 
 
 def _as_text(batches: list[tuple[Any, ...]]) -> str:
+    """The batch of one step, or "nothing" if there is none."""
     return str(list(batches[0])) if batches else "nothing"

@@ -71,6 +71,7 @@ class LawReport:
     seed: int = 0
 
     def status(self, law: str) -> str:
+        """ "holds", "broken" or "not judged"."""
         outcome = self.outcomes[law]
         if outcome.finding:
             return "broken"
@@ -78,6 +79,7 @@ class LawReport:
 
     @property
     def broken(self) -> list[str]:
+        """The requested laws that the loader breaks."""
         return [law for law in self.outcomes if self.status(law) == "broken"]
 
     @property
@@ -86,6 +88,7 @@ class LawReport:
         return [law for law in self.outcomes if self.status(law) == "not judged"]
 
     def line(self, law: str) -> str:
+        """The result of one law in a line of text."""
         outcome = self.outcomes[law]
         text = f"{law:<8} {self.status(law):<12}"
         if outcome.finding:
@@ -166,6 +169,7 @@ class LawReport:
 
     @property
     def versions(self) -> dict[str, str]:
+        """The versions of Python and of this package."""
         return {
             "Python": platform.python_version(),
             "nanoset_ref": version("nanoset_ref"),
@@ -258,6 +262,7 @@ def _location(function: Any) -> tuple[str, str]:
 
 
 def _text_lines(table: Table) -> list[str]:
+    """A table as lines of text, its columns aligned."""
     widths = [len(cell) for _, *cells in table for cell in cells]
     width = max(widths, default=0)
     lines = []

@@ -50,6 +50,7 @@ class Laws:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --laws-budget and --laws-seed."""
     group = parser.getgroup("laws of loading")
     group.addoption(
         "--laws-budget", type=float, default=60.0, help="seconds for a test"
@@ -58,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `loading_law` once for each law."""
     if "loading_law" in metafunc.fixturenames:
         # pytest loads the plugin in every project
         from nanoset_ref.laws.rules import LAWS
@@ -67,6 +69,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def laws(pytestconfig: pytest.Config) -> Laws:
+    """All laws that a loader claims, in one test."""
     return Laws(
         pytestconfig.getoption("--laws-budget"), pytestconfig.getoption("--laws-seed")
     )
@@ -74,4 +77,5 @@ def laws(pytestconfig: pytest.Config) -> Laws:
 
 @pytest.fixture
 def loading_law(request: pytest.FixtureRequest, laws: Laws) -> Laws:
+    """One law; the test runs once for each."""
     return Laws(laws.budget, laws.seed, request.param)

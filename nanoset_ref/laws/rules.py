@@ -430,6 +430,7 @@ def _after(stops: list[int]) -> str:
 
 
 def _join(before: Batches, after: Batches) -> Batches:
+    """The batches of two parts of an epoch, one after another on each rank."""
     return [old + new for old, new in zip(before, after, strict=True)]
 
 

@@ -160,6 +160,7 @@ def _make_loader(adapter: Adapter, request: EpochRequest, rank: int) -> Any:
 
 
 def _rows(adapter: Adapter, batch: Any) -> tuple[Any, ...]:
+    """The rows of a batch; TypeError if they cannot be told."""
     format = adapter.format
     if adapter.rows_of:
         batch = list(adapter.rows_of(batch))
@@ -218,6 +219,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         return trace
 
     def _start(self) -> Any:
+        """Fork a process that answers requests."""
         context = multiprocessing.get_context("fork")
         parent_end, child_end = context.Pipe()
         stack = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
@@ -232,6 +234,7 @@ class LoaderProcesses(contextlib.AbstractContextManager["LoaderProcesses"]):
         return process, parent_end, stack
 
     def _kill(self, number: int) -> None:
+        """End a process and all that it started."""
         if self.processes[number] is None:
             return
         process, connection, stack = self.processes[number]

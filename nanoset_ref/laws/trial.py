@@ -75,6 +75,7 @@ class Trial:
         self.request = EpochRequest(data=data, steps=self.steps, **settings)
 
     def data(self, rows: int) -> Any:
+        """The `data` of an adapter with this many rows: the number, or files that hold them."""
         if self.adapter.format == "rows":
             return rows
         files = min(self.adapter.files, rows)
@@ -82,6 +83,7 @@ class Trial:
         return self.corpus(lengths)
 
     def corpus(self, rows: list[int], weights: list[float] | None = None) -> Corpus:
+        """A corpus with these rows in each source, written once."""
         # plain names: some libraries read a path as a pattern
         parts = ["rows", *rows, "weights", *(weights or [])]
         folder = Path(self.processes.temporary.name, "-".join(map(str, parts)))

@@ -220,6 +220,7 @@ class PackedNanoset(JoinedRows, Nanoset):
         )
 
     def _lengths_and_strides(self, disjoint: bool) -> tuple[list[int], list[int]]:
+        """See `Nanoset._lengths_and_strides`: packed rows, which share no token."""
         for file in self.files:
             if file.row_length is not None:
                 raise TokenFileError(
@@ -285,6 +286,7 @@ class PackedNanoset(JoinedRows, Nanoset):
         return np.unique(rows).tolist()
 
     def _plan_without_probes(self) -> dict[str, Any]:
+        """See `Rows._plan_without_probes`; with the boundaries that decide the packing."""
         description = super()._plan_without_probes()
         description["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}
         for facts, file in zip(description["files"], self.files, strict=True):

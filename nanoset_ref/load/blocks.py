@@ -37,12 +37,13 @@ def batches_per_block(
     *,
     shared: bool = False,
 ) -> int:
-    """How many batches of `batch_bytes` fit into a block, at least one.
+    """How many batches fit into a block, at least one.
 
     The loaders of all ranks share /dev/shm, which often has 64 MiB in a container; a loader that
     asks for more than is free fails.
 
     Args:
+        batch_bytes: the size of a batch's rows, in bytes.
         num_buffers: the number of blocks in memory at the same time.
         block_factor: see `Rows`.
         shared: whether the blocks are in shared memory, which may be scarce.

@@ -494,6 +494,7 @@ def refuse_unknown_options(
 
 
 def _refuse_options_that_change_batches(options: Options) -> None:
+    """Raise ValueError if an option of torch would change what is in a batch, or their order."""
     refused = [name for name in OPTIONS_THAT_CHANGE_BATCHES if options.get(name)]
     if options.get("batch_size", 1) != 1:
         refused.append("batch_size")

@@ -107,6 +107,7 @@ class DirectGatherer:
         first_tokens: Int64Array,
         out: NDArray[np.int32],
     ) -> None:
+        """Read rows of files that are open, at `descriptors`; see `__call__`."""
         itemsizes = self._open_files.itemsizes[sources]
         first_bytes = self._open_files.header_bytes[sources] + first_tokens * itemsizes
         sizes = out.shape[1] * itemsizes
@@ -192,6 +193,7 @@ def _destroy_unused() -> None:
 
 
 def _system_call(which: int, *arguments: Any) -> int:
+    """Call the system: `which` is an index in SYSTEM_CALLS. Return its result, or -1."""
     number = ctypes.c_long(SYSTEM_CALLS[platform.machine()][which])
     return int(ctypes.CDLL(None).syscall(number, *arguments))
 

@@ -281,6 +281,7 @@ class OpenFiles:
 
 
 def _close(descriptors: list[int]) -> None:
+    """Close the descriptors, and empty the list."""
     while descriptors:
         os.close(descriptors.pop())
 

@@ -191,6 +191,7 @@ class Nanoset(Rows):
         self._gather(sources, samples * self.strides[sources], out)
 
     def _starts(self, positions: Int64Array) -> Starts:
+        """See `Rows._starts`: the boundaries that the files record."""
         # only document masks and provenance need it
         from nanoset_ref.load.document_masks import starts_in_files
 
@@ -332,6 +333,7 @@ class Nanoset(Rows):
     # ---- identity
 
     def _plan_without_probes(self) -> dict[str, Any]:
+        """See `Rows._plan_without_probes`."""
         from nanoset_ref.orders.plans import describe_file  # only plans need it
 
         files = []
@@ -350,9 +352,11 @@ class Nanoset(Rows):
 
     @property
     def _first_position(self) -> int:
+        """See `Rows._first_position`: above 0 if the order continues another one."""
         return self.order.first_position
 
     def _fingerprint_positions(self) -> list[int]:
+        """See `Rows._fingerprint_positions`: those of an endless order, if it is one."""
         return self.order.fingerprint_positions or super()._fingerprint_positions()
 
     def __repr__(self) -> str:

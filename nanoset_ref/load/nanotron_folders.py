@@ -48,7 +48,7 @@ class DatatroveNanoset(Nanoset):
         windows: "disjoint" (Nanotron's) or "overlapping".
 
     The order, the samples and the positions of tokens within documents
-    (`documents.position_ids(starts)`) are those of the Nanoset of 2411b022 (April 2026), bit for
+    (`document_masks.position_ids`) are those of the Nanoset of 2411b022 (April 2026), bit for
     bit. As there, the files of a folder are shuffled with datatrove's own seed, 42, and files in
     subfolders are left out.
     """
@@ -92,6 +92,7 @@ class DatatroveNanoset(Nanoset):
         self.eos_token_id = eos_token_id
 
     def _starts(self, positions: Int64Array) -> Starts:
+        """See `Rows._starts`: after each EOS id, or else by the indexes of the files."""
         if self.eos_token_id is None:
             return super()._starts(positions)
         return starts_after_eos(self.read(positions), self.eos_token_id)

@@ -120,7 +120,9 @@ class FilledBuffer(NamedTuple):
 
 
 class RequestSampler:
-    """Pairs each block of a sampler with the next buffer; an iteration continues the last one."""
+    """Pairs each block of a sampler with the next buffer. The sampler keeps the count: an iteration
+    begins where the one before stopped.
+    """
 
     def __init__(
         self,
@@ -210,6 +212,7 @@ class WorkerBlocks:
         return map(self._row_block, filled)
 
     def _row_block(self, filled: FilledBuffer) -> RowBlock:
+        """The block of rows in a buffer that a worker has filled."""
         buffer = self.buffers[filled.buffer]
         rows = buffer.filled_rows(filled.num_rows)
         starts = None if filled.starts is None else filled.starts.numpy()

@@ -172,7 +172,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
             yield self.schedule.rank_batches(start, self.dp_rank, count).ravel()
         self.consumed_train_samples = consumed
         if consumed < end:
-            # the short last batch; with tail="drop" this only moves the count to the end
+            # the last batch, which `tail` fills or shortens; with "drop" this only moves the count
             for positions in self:
                 yield np.array(positions)
 

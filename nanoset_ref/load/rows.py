@@ -294,6 +294,7 @@ class Rows(_TorchDataset):
 
     @functools.cached_property
     def _plan(self) -> str:
+        """The `plan` as JSON text, made once."""
         # only plans and states need it
         from nanoset_ref.orders.plans import PLAN_VERSION, hash_rows, probe_positions
 

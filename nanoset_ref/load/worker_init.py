@@ -49,6 +49,7 @@ def init_worker(seed: int, dp_rank: int, worker_id: int) -> None:
 
 
 def _exit_after(trainer: Any) -> None:
+    """End this process when the trainer has ended."""
     trainer.join()
     os._exit(1)
 

@@ -104,6 +104,7 @@ class BlendedNanoset(MegatronRows):
         )
 
     def _build_index(self) -> Arrays:
+        """The dataset and its sample at each position; see `blend_samples`."""
         if self.size is None:
             limits = self.weights
             size = sum(limits)
@@ -127,6 +128,7 @@ class BlendedNanoset(MegatronRows):
             yield source, rows, samples[rows]
 
     def _plan_without_probes(self) -> dict[str, Any]:
+        """See `Rows._plan_without_probes`: the plans of the parts, and the blend."""
         parts = [part._plan_without_probes() for part in self.datasets]
         order = {
             "kind": "blend",

@@ -67,6 +67,7 @@ class NanosetBuilder:
     def _build(
         self, split: str, blend: Blend, bounds: Bounds, size: int | None
     ) -> MegatronNanoset | BlendedNanoset:
+        """Build one split: `size` samples of a blend, from `bounds` of each corpus."""
         config = self.config
         prefixes, weights = blend
 

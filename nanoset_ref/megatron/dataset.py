@@ -122,6 +122,7 @@ class MegatronNanoset(MegatronRows):
         self.pad_id = config.pad_id
 
     def _build_index(self) -> Arrays:
+        """The document, sample and shuffle index; see `build_mappings`."""
         indexes = build_mappings(
             self.corpus.sequence_lengths,
             self.first,
@@ -155,6 +156,7 @@ class MegatronNanoset(MegatronRows):
         }
 
     def _plan_without_probes(self) -> dict[str, Any]:
+        """See `Rows._plan_without_probes`."""
         file = describe_file(self.corpus) | {"idx": self.corpus.idx_checksum}
         return {
             "order": {"kind": "megatron", "algorithm": ALGORITHM, **self._index_facts},

@@ -149,6 +149,7 @@ class MegatronRows(JoinedRows):
         return uses
 
     def _weighted_parts(self) -> "list[tuple[MegatronNanoset, float]]":
+        """The parts, each with its share of the sum."""
         return list(zip(self.parts, as_shares(self.shares), strict=True))
 
     def plot(self) -> Any:

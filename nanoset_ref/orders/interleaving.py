@@ -1,10 +1,10 @@
 """The source of each position: windows of 64, shuffled so that any one can be computed alone.
 
-A window of 64 positions is divided among the sources (`shares`); their quotas lie side by side on
-its 64 places. Then a network of coin flips sends each position to a place: twelve stages, with the
-strides 1, 2, 4, 8, 16, 32 and the same again; in each of them the places p and p + stride swap or
-stay (two butterflies one after the other; V. E. Benes, Mathematical Theory of Connecting Networks
-and Telephone Traffic, 1965).
+A window of 64 positions is divided among the sources (`share_tree`); their quotas lie side by side
+on its 64 places. Then a network of coin flips sends each position to a place: twelve stages, with
+the strides 1, 2, 4, 8, 16, 32 and the same again; in each of them the places p and p + stride swap
+or stay (two butterflies one after the other; V. E. Benes, Mathematical Theory of Connecting
+Networks and Telephone Traffic, 1965).
 
     a window (8 of its 64), quotas 5 and 3              places 0 1 2 3 4 | 5 6 7
     the network sends positions 0 1 2 3 4 5 6 7 to places      6 0 3 7 1   2 5 4

@@ -249,6 +249,7 @@ def _differing(
     saved: Any,
     current: Any,
 ) -> Iterator[Difference]:
+    """Yield the differences of two values of a field, down to the smallest part."""
     both = (saved, current)
     if all(isinstance(value, dict) for value in both):
         if field == "probes":
@@ -273,6 +274,7 @@ def _differing_fields(
     saved: Json,
     current: Json,
 ) -> Iterator[Difference]:
+    """Yield the differences of two sections, without fields that are not compared."""
     for name in saved | current:
         values = (saved.get(name), current.get(name))
         is_optional = name in OPTIONAL and None in values
@@ -301,6 +303,7 @@ def _differing_probes(saved: Json, current: Json) -> Iterator[Difference]:
 
 
 def _is_list_of_dicts(value: Any) -> bool:
+    """Whether a value is a list of sections, such as the files of a plan."""
     if not isinstance(value, list):
         return False
     return all(isinstance(item, dict) for item in value)
@@ -312,6 +315,7 @@ def _pair(probe: Any) -> Any:
 
 
 def _abbreviated(value: Any) -> str:
+    """A value as text of at most MAX_CHARACTERS."""
     text = repr(value)
     if len(text) <= MAX_CHARACTERS:
         return text

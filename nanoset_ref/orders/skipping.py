@@ -79,6 +79,7 @@ class SkippingOrder(Order):
         return positions + self._shifts[interval]
 
     def _original_of(self, position: int) -> int:
+        """The position below of one position, or of the end."""
         return int(self.original(np.array(position)))
 
     @property
@@ -120,6 +121,7 @@ class SkippingOrder(Order):
         return here[is_kept]
 
     def _counts(self, until: int) -> Int64Array:
+        """See `Order._counts`: the counts below, less those of the ranges."""
         self._check_begun(until)
         first = self.order.first_position
         end = self._original_of(until)

@@ -104,6 +104,7 @@ class StatelessOrder(Order):
             self._check_repetitions(max_repetitions)
 
     def _check_repetitions(self, allowed: float | Sequence[float]) -> None:
+        """Raise ValueError if a source is read more often than allowed by the end of the run."""
         limits = np.asarray(allowed)
         one_each = limits.size in (1, len(self.dataset_lengths))
         if not one_each or limits.dtype.kind not in "iuf":
@@ -338,6 +339,7 @@ def _lookup(tree, period, key, items, reads, lengths, keys):
 
 
 def _work_of_find_items(tree, sources, samples, lengths, keys, reads, until):
+    """Units of work (see `Kernel`): 4,000 for each pass over a sample."""
     shares = tree.parts[sources] / tree.parts[tree.root]
     passes = 1 + shares * until / lengths[sources]
     return int(4000 * passes.sum())

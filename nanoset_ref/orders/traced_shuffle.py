@@ -117,6 +117,7 @@ class _Trace:
                 yield drawn.popleft().result()
 
     def _draw(self, block: int) -> tuple[int, Draws]:
+        """The number of a block, and its draws, from any place of the stream."""
         stream = np.random.PCG64(self._seed).advance(block * DRAWS_PER_BLOCK // 2)
         words = stream.random_raw(DRAWS_PER_BLOCK // 2).astype("<u8", copy=False)
         return block, words.view("<u4")

@@ -214,9 +214,10 @@ def _batch(
     text: bytes, columns: Sequence[str], on_error: OnError, is_table: bool
 ) -> TextBatch:
     """A batch from another process; see `RemoteEncoder.encode`."""
-    content: Any = partial(bytes, text)
+    content: Any = partial(bytes, text)  # returns the text
     if is_table:
         content = ArrowValues.from_message(text)
+    # a part without blocks, and a block without batches: only the columns and `on_error` matter
     part = TextPart("", 0, tuple(columns), on_error, lambda part: iter(()))
     return TextBatch(TextBlock(part, 0, list, int), 0, 0, content)
 

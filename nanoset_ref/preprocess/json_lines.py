@@ -92,6 +92,7 @@ def _decoder(columns: tuple[str, ...]) -> Any:
 
 @functools.cache
 def _orjson() -> Any:
+    """The library orjson, imported at the first line."""
     with extra("text", "reading JSON lines"):
         import orjson
     return orjson

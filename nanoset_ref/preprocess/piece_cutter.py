@@ -97,6 +97,7 @@ class PieceCutter:
         return None
 
     def _ids(self, text: str) -> list[int]:
+        """The ids of a text, without those around it."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     @cached_property

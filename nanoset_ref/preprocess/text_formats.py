@@ -59,6 +59,7 @@ def _line_blocks(part: TextPart) -> Iterator[TextBlock]:
 
     for start in range(0, part.num_bytes, BLOCK_BYTES):
         stop = min(start + BLOCK_BYTES, part.num_bytes)
+        # functions: a block that is made reads nothing
         lines = partial(_lines_between, part, start, stop)
         yield TextBlock(
             part, stop - start, partial(iter, [(lines, 0)]), partial(first, start)
@@ -103,6 +104,7 @@ def _compressed_blocks(part: TextPart) -> Iterator[TextBlock]:
                     f"{part.path}:{number}: unpacks to {MAX_LINE_BYTES:,} bytes or more; "
                     "unpack the file to read it"
                 )
+            # functions that return the lines, and the number of the first one
             lines = partial(bytes, data + rest)
             packed = file.tell() - start
             yield TextBlock(
@@ -231,6 +233,7 @@ def _table_blocks(
     """
     first = 1
     total = sum(sizes) or 1
+    # `partial(int, first)` is a function that returns the number of the first row
     for k, size in enumerate(sizes):
         share = part.num_bytes * size // total
         yield TextBlock(part, share, partial(read, k), partial(int, first), size)

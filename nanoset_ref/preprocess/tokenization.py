@@ -203,6 +203,7 @@ def _warn_of_skipped(target: PathLike, skipped: dict[str, int], documents: int) 
 
 
 def _reasons(skipped: dict[str, int]) -> str:
+    """The reasons and numbers of skipped documents, as text."""
     return "; ".join(
         f"{number:,} skipped: {reason}" for reason, number in skipped.items()
     )

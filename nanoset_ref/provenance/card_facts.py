@@ -222,6 +222,7 @@ class CardFacts:
         return self._with_stages([stage | {"layout": layout} for stage in self.stages])
 
     def _with_stages(self, stages: list[Json]) -> Self:
+        """The same card with other stages, and with the sizes that are known."""
         sizes = [(source["name"], source["bytes"]) for source in self.sources]
         is_complete = bool(sizes) and all(size is not None for _, size in sizes)
         return type(self)(
@@ -264,7 +265,7 @@ class CardFacts:
         )
 
     def lengths(self, order_number: int) -> list[int]:
-        """The rows in each file that an order of the card reads.
+        """The samples in each file that an order of the card reads.
 
         Raises:
             ValueError: the card does not hold the sizes; the message names the place that has them.
@@ -321,7 +322,7 @@ class CardFacts:
         lengths = self.lengths(order_number)
         if not any(lengths):
             raise ValueError(
-                f"{self.name}: the files of order {order_number} hold no row"
+                f"{self.name}: the files of order {order_number} hold no sample"
             )
         try:
             return build_order(

@@ -107,6 +107,7 @@ def _row_facts(nanosets: Sequence[Nanoset]) -> Json:
 
 
 def _source(file: Any, name: str) -> Json:
+    """A token file as a source of a card."""
     return {
         "name": name,
         "bytes": num_bytes(file),
@@ -135,6 +136,7 @@ def _order(segment: str, nanoset: Nanoset, paths: list[Path]) -> Json:
 
 
 def _stage(segment: RunSegment, order: int) -> Json:
+    """A segment as a stage of a card that reads order number `order`."""
     schedule = segment.schedule
     return {
         "name": segment.name,

@@ -64,6 +64,7 @@ def record_sizes(card: Card, sizes: Sequence[Sequence[Any]]) -> None:
 
 
 def _fetch_list(address: str) -> bytes:
+    """The content of the list; OSError with the way out if it cannot be fetched."""
     try:
         return _request(address, "GET")[1]
     except OSError as error:
@@ -99,6 +100,7 @@ def replace_server(address: str, mirror: str | None) -> str:
 
 
 def _size_of(address: str) -> int:
+    """The size of a file in bytes, from its headers."""
     headers, _ = _request(address, "HEAD")
     size = headers["Content-Length"]
     if size is None:

@@ -113,6 +113,7 @@ def _problems_between_fields(facts: Json) -> Iterator[str]:
 
 
 def _has_one_group(pattern: str) -> bool:
+    """Whether a text is a regular expression with one group."""
     try:
         return re.compile(pattern).groups == 1
     except re.error:
@@ -124,6 +125,7 @@ def _problems_of_order(
     sources: int,
     path: str,
 ) -> Iterator[str]:
+    """The problems between the fields of an order, and with the sources."""
     for source in order.get("sources") or []:
         if source >= sources:
             counted = f"there are {sources}, counted from 0"
@@ -152,6 +154,7 @@ def _problems_of_stage(
     orders: list[Any],
     path: str,
 ) -> Iterator[str]:
+    """The problems between the fields of a stage, and with the orders."""
     if stage["order"] >= len(orders):
         yield f"{path}.order: there is no order {stage['order']}: there are {len(orders)}"
         return

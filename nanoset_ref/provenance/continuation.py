@@ -255,10 +255,12 @@ class _PlanFiles:
 
     @property
     def names(self) -> dict[Key, str]:
+        """{key of a file: its name}."""
         names = [file["name"] for file in self.plan["files"]]
         return dict(zip(self.keys, names, strict=True))
 
     def _add(self, file: Json, sequence_length: int) -> None:
+        """Add a file of the plan; TypeError if its name or checksum is not a string."""
         name, tokens = file["name"], file["num_tokens"]
         checksum = file["checksum"] or name
         if not isinstance(name, str) or not isinstance(checksum, str):

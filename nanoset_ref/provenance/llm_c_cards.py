@@ -14,7 +14,10 @@ from nanoset_ref.tokens.llm_c_shard import HEADER_BYTES
 
 
 def from_llm_c(config: LoaderConfig) -> Json:
-    """The arguments of llm.c's train_gpt2cu, perhaps after mpirun -np RANKS."""
+    """The facts of a card, from the arguments of llm.c's train_gpt2cu.
+
+    They may come after mpirun -np RANKS.
+    """
     values = config.values
     paths = sorted(glob.glob(str(values.get("i", ""))))
     if not paths:

@@ -135,5 +135,7 @@ def _megatron_rows(
     )
     rows = megatron.NanosetBuilder(config, index_only=True).build(["train"])[0]
     if rows is None:
-        raise ValueError(f"{paths} hold no sample of {card.name}")
+        raise ValueError(
+            f"{paths} hold no sample of {card.name}: give the pairs of the run"
+        )
     return rows

@@ -37,7 +37,7 @@ NEOX_SURPLUS = 1.005  # samples that GPT-NeoX draws for each one that it reads
 
 
 def from_megatron(config: LoaderConfig) -> Json:
-    """Megatron-LM's arguments; see `from_neox`."""
+    """The facts of a card, from Megatron-LM's arguments or, by `from_neox`, GPT-NeoX's."""
     values = config.values
     for name, supported in SUPPORTED_VALUES.items():
         if values.get(name) not in (None, False, supported):
@@ -74,7 +74,7 @@ def from_megatron(config: LoaderConfig) -> Json:
 
 
 def from_neox(config: LoaderConfig) -> Json:
-    """GPT-NeoX's YAML, whose names may have dashes or underscores."""
+    """The facts of a card, from GPT-NeoX's YAML, whose names may have dashes or underscores."""
     config.values = {"is_neox": True} | {
         name.replace("-", "_"): value for name, value in config.values.items()
     }

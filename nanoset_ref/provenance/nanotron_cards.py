@@ -22,10 +22,10 @@ from nanoset_ref.provenance.loader_config import (
 
 
 def from_nanotron(config: LoaderConfig, *, is_main: bool) -> Json:
-    """Nanotron's YAML.
+    """The facts of a card, from Nanotron's YAML.
 
     Args:
-        config: the config.
+        config: the YAML, parsed.
         is_main: whether it belongs to the main branch, with folders of .ds files; else to the
             Nanosets of 2024, with token files or folders of one .ds file each.
     """
@@ -136,6 +136,7 @@ def _stages_of_card(
 
 
 def _dataset_paths(dataset: Json) -> list[str]:
+    """The files or folders that a dataset section names."""
     paths = dataset.get("dataset_path") or dataset["dataset_folder"]
     return list(paths) if isinstance(paths, Mapping) else as_list(paths)
 

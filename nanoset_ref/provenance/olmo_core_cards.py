@@ -21,7 +21,7 @@ FILTERED = "which rows have no loss (instance_filter_config: repeated n-grams)"
 
 
 def from_olmo_core(config: LoaderConfig) -> Json:
-    """OLMo-core's config.json."""
+    """The facts of a card, from OLMo-core's config.json."""
     dataset = config.values["dataset"]
     loader = config.values["data_loader"]
     packs = _packs_documents(dataset)

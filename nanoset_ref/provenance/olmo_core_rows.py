@@ -207,6 +207,7 @@ class OLMoCorePackedRows(JoinedRows):
         return uses
 
     def _plan_without_probes(self) -> Json:
+        """See `Rows._plan_without_probes`."""
         rows = {
             "row_length": self.row_length,
             "packing": "olmo_core",

@@ -162,6 +162,7 @@ class PassageSearch:
         return low + start, low + stop
 
     def _decode(self, ids: list[int]) -> str:
+        """The text of ids, without changes of its spaces."""
         decode = self.tokenizer.decode
         return decode(ids, clean_up_tokenization_spaces=False)
 

@@ -111,6 +111,7 @@ def _count_reads(
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
+    """The mean of the finite values; None if there is none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else None
 

@@ -288,6 +288,7 @@ class CompressedDictionary(UserDict[int, Any]):
         return text
 
     def _error(self, key: int, problem: str) -> CompressedFormatError:
+        """The error for the value of a key, with the file that holds it."""
         where = getattr(self.data, "path", "a dictionary in memory")
         return CompressedFormatError(f"{where}: the value of key {key} {problem}")
 
@@ -347,6 +348,7 @@ class CompressedFile(Mapping[int, bytes]):
 def _write(
     filepath: PathLike, compression: str, payloads: Iterable[tuple[int, bytes]]
 ) -> None:
+    """Write a header and records, completely or not at all."""
     header = json.dumps({"compression": compression}).encode()
     with atomic_write(filepath) as file:
         file.write(len(header).to_bytes(4, "little") + header)
@@ -355,6 +357,7 @@ def _write(
 
 
 def _check_compression(compression: str) -> str:
+    """The compression; ValueError if it is unknown."""
     if compression not in CODECS:
         raise ValueError(
             f"compression must be one of {list(CODECS)}, got {compression!r}"

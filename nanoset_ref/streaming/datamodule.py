@@ -62,6 +62,7 @@ class EpochLoader(DataLoader[Any]):
 
     @property
     def _counts(self) -> Any:
+        """Lightning's counts of the batches trained on."""
         return self.trainer.fit_loop.epoch_loop.batch_progress
 
     @property
@@ -173,6 +174,7 @@ class SuperDataModule(LightningDataModule):
         self._start = checked_copy(state_dict, self._start | {"plan": self._plan})
 
     def _loader(self, name: str, epoch: int = 0, batches: int = 0) -> Any:
+        """Make the loader of an adapter, from an epoch and a number of batches on."""
         adapter = getattr(self, f"{name}_adapter")
         if adapter is None:
             raise ValueError(

@@ -126,6 +126,7 @@ class IterableDataset(Resumable):
         return {"part": part, "line": elements, "within": 0}  # a line is an element
 
     def read(self, progress: State) -> Iterator[Any]:
+        """See `Resumable.read`."""
         if hasattr(self.adapter, "set_epoch"):
             self.adapter.set_epoch(progress["epoch"])
         for line in self._lines(progress):

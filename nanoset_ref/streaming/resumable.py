@@ -117,6 +117,7 @@ class Resumable(torch.utils.data.IterableDataset[Any]):
         del self._resume_from["plan"]
 
     def _next_progress(self) -> State:
+        """The progress of this worker at the beginning of its next epoch."""
         worker, _ = worker_and_num_workers()
         epoch = int(self._epochs[worker])
         return {"epoch": epoch, **self.first_progress(epoch)}
@@ -139,6 +140,7 @@ def checked_copy(state: Any, expected: State) -> State:
 
 
 def _types(state: State) -> dict[str, type]:
+    """The names in a state, and the types of their values."""
     return {name: type(value) for name, value in state.items()}
 
 

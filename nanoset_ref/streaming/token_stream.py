@@ -115,6 +115,7 @@ class TokenStream(Resumable):
 
     @cached_property
     def _plan(self) -> str:
+        """The `plan` as JSON text, made once."""
         options = asdict(self.options)
         for name in NOT_IN_PLAN:
             del options[name]
@@ -165,6 +166,7 @@ class TokenStream(Resumable):
         return {**start, "epoch": epoch, "taken": 0}
 
     def read(self, progress: State) -> Iterator[RowSample]:
+        """See `Resumable.read`."""
         encoder = self._encoder(self.options.backend)
         worker, workers = worker_and_num_workers()
         if self.dp_rank == worker == 0:

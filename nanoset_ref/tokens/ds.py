@@ -152,6 +152,7 @@ class DatatroveWriter(TokenFileWriter):
         super().__init__(path, dtype=dtype, **options)
 
     def _companions(self) -> Sequence[Path]:
+        """The index and the metadata; FileExistsError if another program wrote one of them."""
         index = self.path.with_suffix(f"{self.path.suffix}.index")
         metadata = self.path.with_suffix(f"{self.path.suffix}.metadata")
         refuse_foreign(metadata, _names_id_size)
@@ -163,6 +164,7 @@ class DatatroveWriter(TokenFileWriter):
         """The index has no header, and no 0."""
 
     def _complete_and_describe(self) -> bytes:
+        """The content of the metadata, with a checksum of all three files."""
         tokenizer = self._description.get("tokenizer") or "unknown"
         count = format_count(self.num_tokens)
         text = f"{tokenizer}|{self.dtype.itemsize}\n{self.num_tokens}\n{count}"

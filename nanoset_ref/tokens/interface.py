@@ -296,6 +296,7 @@ class Tokens(ABC):
 
 
 def _changed_error(path: PathLike) -> TokenFileError:
+    """The error for a file that is not the opened version, or is gone."""
     problem = "was replaced or changed after it was opened"
     if not in_bucket(path) and not os.path.exists(path):
         problem = f"is gone (the working directory is {os.getcwd()})"

@@ -75,6 +75,7 @@ class TokenFileWriter:
             )
 
     def _manifest(self) -> Manifest:
+        """The manifest of what is written so far."""
         return Manifest(
             dtype=self.dtype.name,
             num_tokens=self.num_tokens,
@@ -93,6 +94,7 @@ class TokenFileWriter:
 
     @contextlib.contextmanager
     def _write_all(self) -> Iterator[None]:
+        """Open the temporaries of all files; on a clean exit, complete and publish them."""
         paths = [*self._companions(), self.path]
         with atomic_write_set(paths, overwrite=self._overwrite) as files:
             self._offsets, manifest, self._ids = files

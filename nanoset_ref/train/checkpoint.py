@@ -183,6 +183,7 @@ class Checkpoints:
                 logger.warning("skipping the checkpoint %s: %s", path, problem)
 
     def _folders(self) -> list[Path]:
+        """The folders of checkpoints, those of the latest steps first."""
         return sorted(self.folder.glob(CHECKPOINT_GLOB), reverse=True)
 
     def load(self, step: int, tensors: dict[str, Tensor]) -> None:
@@ -202,6 +203,7 @@ class Checkpoints:
             ) from None
 
     def _path(self, step: int) -> Path:
+        """The folder of the checkpoint after a step."""
         return self.folder / f"step-{step:08d}"
 
 

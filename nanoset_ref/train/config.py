@@ -239,6 +239,7 @@ class Config(Section):
 
 
 def _schedule(tokens: TokensConfig, ranks: ParallelismConfig, **start: Any) -> Schedule:
+    """The schedule of some ranks and batches; `start` are its other fields."""
     return Schedule(
         dp_size=ranks.dp,
         micro_batch_size=tokens.micro_batch_size,

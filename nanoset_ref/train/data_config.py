@@ -62,6 +62,7 @@ class DatasetConfig(Section):
 
     @property
     def continues(self) -> bool:
+        """See the class."""
         return False
 
     @abstractmethod
@@ -145,6 +146,7 @@ class TokenFilesConfig(DatasetConfig):
 
     @property
     def continues(self) -> bool:
+        """See `DatasetConfig`; `reuse`, or the default of the order."""
         if self.reuse is None:
             return self.order == "stateless"
         return self.reuse == "continue"
@@ -206,6 +208,7 @@ class TokenFilesConfig(DatasetConfig):
 
 
 def _ds_files(folder: str) -> list[Any]:
+    """The .ds files of a folder, as Nanotron reads them."""
     return tokens.datatrove_files(folder, recursive=False)
 
 

@@ -211,6 +211,7 @@ class DistributedModel:
 
 
 def _build(config: Config) -> Any:
+    """A whole model of transformers in float32, with weights from the seed."""
     with extra("train", "a model"):
         from transformers import AutoModelForCausalLM
 

@@ -50,6 +50,7 @@ class Progress:
         self.bar.close()
 
     def _reset_counts(self) -> None:
+        """Count tokens and seconds from 0 again, for the next line."""
         self.tokens = 0
         self.seconds = 0.0
         self.waited = 0.0

@@ -215,6 +215,7 @@ class Run:
             self._train(metrics, progress, log_samples)
 
     def _train(self, metrics: TextIO, progress: Progress, log_samples: bool) -> None:
+        """Train the remaining steps; compare the ranks where a stage begins, save checkpoints."""
         config = self.config
         batch_tokens = config.global_batch_size * config.tokens.sequence_length
         interval = config.checkpoints.checkpoint_interval

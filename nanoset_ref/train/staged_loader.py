@@ -249,6 +249,7 @@ class StagedLoader:
         return iter(loader)
 
     def _rows_loader(self, stage: Stage, record: StageRecord) -> Any:
+        """Make the loader of a stage that reads rows, from its next position on."""
         schedule = self.config.batch_schedule(record.position, self.step + 1)
         layout = self.layout
         return build_nanoset_dataloader(

@@ -58,6 +58,7 @@ def read_yaml(path: PathLike) -> Any:
 
 
 def _check_limits(events: Any) -> None:
+    """Raise ConfigError if the events of a YAML file exceed MAX_DEPTH or MAX_ALIASES."""
     depth = 0
     aliases = 0
     for event in events:

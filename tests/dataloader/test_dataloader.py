@@ -1,4 +1,4 @@
-"""The DataLoader of a rank: Nanotron's batches, whoever collates them, and wherever they are made."""
+"""The DataLoader of a rank: Nanotron's batches, with any collator, made in any process."""
 
 import hashlib
 import pickle

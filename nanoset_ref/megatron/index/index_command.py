@@ -19,6 +19,7 @@ from nanoset_ref.cli.command import run
 
 
 def _count(text: str) -> int | None:
+    """Parse a number of samples; "none" is None."""
     return None if text.lower() == "none" else at_least(0)(text)
 
 

@@ -48,6 +48,7 @@ class EpochOrder(Order):
         raise NotImplementedError
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         epochs, positions_in_epoch = np.divmod(positions, self.epoch_length)
         instances = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
@@ -61,6 +62,7 @@ class EpochOrder(Order):
         samples: Int64Array,
         until: int,
     ) -> Matches:
+        """See `Order.reverse_lookup_each`: each epoch is asked once."""
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         firsts = range(0, until, self.epoch_length)
         for epoch, first in enumerate(firsts):
@@ -71,4 +73,5 @@ class EpochOrder(Order):
         return indices[is_read], positions[is_read]
 
     def epoch_of(self, position: int) -> int:
+        """See `Order.epoch_of`."""
         return position // self.epoch_length

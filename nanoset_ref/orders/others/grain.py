@@ -54,6 +54,7 @@ class GrainOrder(EpochOrder):
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
+        """Set the width of a half; ValueError for samples that the cipher cannot permute."""
         self.epoch_length = self.samples_per_epoch
         bits = max((self.epoch_length - 2).bit_length(), 16)
         self._width = (bits + 1) // 2
@@ -68,6 +69,7 @@ class GrainOrder(EpochOrder):
             )
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
+        """See `EpochOrder._instances`."""
         keys = self._keys(epoch)
         return cipher(positions_in_epoch, self.epoch_length, keys, self._width, False)
 
@@ -77,6 +79,7 @@ class GrainOrder(EpochOrder):
         sources: Int64Array,
         samples: Int64Array,
     ) -> Matches:
+        """See `EpochOrder._find_in_epoch`."""
         instances = self.source_offsets[sources] + samples
         indices = np.arange(len(instances))
         if not self._repeats_one:
@@ -92,10 +95,12 @@ class GrainOrder(EpochOrder):
         return indices, positions_in_epoch
 
     def _inverse(self, epoch: int, instances: Int64Array) -> Int64Array:
+        """The places of instances, int64 [n], in an epoch."""
         keys = self._keys(epoch)[::-1].copy()
         return cipher(instances, self.epoch_length, keys, self._width, True)
 
     def _keys(self, epoch: int) -> NDArray[np.uint64]:
+        """Step 1: the keys of an epoch, uint64 [ROUNDS]."""
         # 1.
         seed = (self.random_seed + epoch) % 2**32
         return np.array(seed_sequence(seed), dtype=np.uint64)

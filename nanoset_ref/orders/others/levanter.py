@@ -45,6 +45,7 @@ class LevanterOrder(Order):
     same_epochs = True
 
     def build(self) -> None:
+        """Step 1: the width of a half, and the keys."""
         # 1.
         bits = (self.samples_per_epoch - 1).bit_length()
         width = bits - bits // 2
@@ -55,6 +56,7 @@ class LevanterOrder(Order):
         self._keys = generator.integers(0, 2**width, ROUNDS, dtype=np.uint64)
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         numbers = positions % self.samples_per_epoch
         instances = self._walk(numbers, back=False)
         return self.pairs(instances)
@@ -65,6 +67,7 @@ class LevanterOrder(Order):
         samples: Int64Array,
         until: int,
     ) -> Matches:
+        """See `Order.reverse_lookup_each`."""
         instances = self.source_offsets[sources] + samples
         positions_in_epoch = self._walk(instances, back=True)
         indices = np.arange(len(positions_in_epoch))

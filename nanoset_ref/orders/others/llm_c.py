@@ -64,6 +64,7 @@ class LlmCOrder(Order):
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
+        """Steps 1 and 2: each rank's batches in all epochs."""
         # 1.
         batches = self.dataset_lengths // self._global_batch_size
         if batches.min() < 1:
@@ -98,6 +99,7 @@ class LlmCOrder(Order):
         return numbers
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         steps, indices_in_batch = np.divmod(positions, self._global_batch_size)
         ranks = indices_in_batch // self._micro_batch_size
         numbers = self._numbers[ranks, steps]
@@ -107,6 +109,7 @@ class LlmCOrder(Order):
         return files, batches * self._global_batch_size + indices_in_batch
 
     def epoch_of(self, position: int) -> int:
+        """See `Order.epoch_of`."""
         return position // self._epoch_length
 
 

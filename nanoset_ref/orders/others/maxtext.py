@@ -68,6 +68,7 @@ class MaxTextOrder(Order):
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
+        """Steps 1 and 2: the shuffle of each source, and one period of the blend."""
         lengths = self.dataset_lengths.tolist()
         weights = self._given_weights or [1.0] * len(lengths)
         if min(weights) <= 0 or min(lengths) < 1:
@@ -104,6 +105,7 @@ class MaxTextOrder(Order):
         self._source_at = reads.argmax(axis=0)
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         elements, hosts = np.divmod(positions, self._hosts)
         periods, indices_in_period = np.divmod(elements, self._period)
         sources = self._source_at[indices_in_period]
@@ -124,6 +126,7 @@ class MaxTextOrder(Order):
         samples: Int64Array,
         until: int,
     ) -> Matches:
+        """See `Order.reverse_lookup_each`."""
         reads = [(NO_POSITIONS, NO_POSITIONS)]
         elements = -(-until // self._hosts)
         periods, rest = divmod(elements, self._period)

@@ -68,6 +68,7 @@ class Py1eOrder(EpochOrder):
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
+        """Step 1: each node's pieces of shards."""
         n = self.samples_per_epoch
         num_nodes = self._num_nodes
         if n < num_nodes:
@@ -125,6 +126,7 @@ class Py1eOrder(EpochOrder):
         return samples[np.argsort(places)]
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
+        """See `EpochOrder._instances`."""
         # 3.
         rows, nodes = np.divmod(positions_in_epoch, self._num_nodes)
         is_short = rows >= np.diff(self._bounds)[nodes]

@@ -90,9 +90,11 @@ class NanotronMainOrder(Order):
 
     @property
     def identity(self) -> Json:
+        """See `Order.identity`; the weights are those of the folders."""
         return super().identity | {"dataset_weights": self.folder_weights.tolist()}
 
     def build(self) -> None:
+        """Steps 1 and 2: the counts before each block. ValueError if a folder runs out."""
         count = len(self.folders)
         numbers = np.arange(count)
         self._folder_of = np.repeat(numbers, self.folders)  # of each file
@@ -112,6 +114,7 @@ class NanotronMainOrder(Order):
             )
 
     def lookup(self, positions: Int64Array) -> Pairs:
+        """See `Order.lookup`."""
         instances = np.empty_like(positions)
         starts = self._folder_starts + self.offsets
         blocks, indices_in_block = np.divmod(positions, POSITIONS_PER_BLOCK)
@@ -128,6 +131,7 @@ class NanotronMainOrder(Order):
         sample: int,
         until: int,
     ) -> Int64Array:
+        """See `Order.reverse_lookup`."""
         folder = self._folder_of[source]
         row = self.source_offsets[source] - self._folder_starts[folder] + sample
         turn = row - self.offsets[folder]

@@ -92,4 +92,5 @@ def stages_reached(config: Mapping[str, Any]) -> list[tuple[Json, range]]:
 
 
 def _first_step(stage: Mapping[str, Any]) -> int:
+    """The first step of a stage of the config."""
     return int(stage["start_training_step"])

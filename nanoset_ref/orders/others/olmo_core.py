@@ -67,6 +67,7 @@ class OLMoCoreOrder(EpochOrder):
         super().__init__(*order_arguments, **named)
 
     def build(self) -> None:
+        """Steps 1 and 4: the rows that are kept, and the length of an epoch."""
         # 1.
         self._kept = self.dataset_lengths // self.chunk_size * self.chunk_size
         ends = np.cumsum(self._kept)
@@ -96,9 +97,11 @@ class OLMoCoreOrder(EpochOrder):
         return chunks
 
     def _seed(self, epoch: int) -> int:
+        """The seed of an epoch, whose number is from 0 here and from 1 in OLMo-core."""
         return self.random_seed + epoch + 1
 
     def _instances(self, epoch: int, positions_in_epoch: Int64Array) -> Int64Array:
+        """See `EpochOrder._instances`."""
         numbers = positions_in_epoch // self.chunk_size
         is_cached = self._last_shuffled[0] == epoch
         is_long = self._num_chunks >= MIN_NUMBA_CHUNKS
@@ -123,6 +126,7 @@ class OLMoCoreOrder(EpochOrder):
         samples: Int64Array,
         until: int,
     ) -> Matches:
+        """See `Order.reverse_lookup_each`: many rows are found by a scan."""
         if self._num_chunks < MIN_NUMBA_CHUNKS or len(samples) > MAX_TRACED:
             return find_by_scan(self, sources, samples, until)
         return super().reverse_lookup_each(sources, samples, until)
@@ -133,6 +137,7 @@ class OLMoCoreOrder(EpochOrder):
         sources: Int64Array,
         samples: Int64Array,
     ) -> Matches:
+        """See `EpochOrder._find_in_epoch`: the rows are traced."""
         indices = np.flatnonzero(samples < self._kept[sources])
         files = sources[indices]
         firsts = self._ends[files] - self._kept[files]
