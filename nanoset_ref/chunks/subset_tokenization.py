@@ -272,8 +272,7 @@ class _TokenizeJob:
         packers[0].add(np.array(self.carried, dtype=encoder.dtype), [len(self.carried)])
         files = {}
         samples = 0
-        tokens = counts.pop("tokens")
-        written = tokens
+        tokens = written = counts.pop("tokens")
         if config.format != "tokens":
             samples = self._write_rows(paths, packers, encoder)
             written = samples * config.concat_tokens
@@ -301,11 +300,8 @@ class _TokenizeJob:
             "tail_tokens": left - len(carried),
             "carried_out_tokens": len(carried),
         }
-        return {
-            "files": files,
-            "conservation": [Account.model_validate(account)],
-            "carried_tail": carried,
-        }
+        conservation = [Account.model_validate(account)]
+        return {"files": files, "conservation": conservation, "carried_tail": carried}
 
     def _write_rows(
         self, paths: list[Path], packers: list[Packer], encoder: Encoder

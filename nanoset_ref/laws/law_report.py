@@ -263,8 +263,7 @@ def _location(function: Any) -> tuple[str, str]:
 
 def _text_lines(table: Table) -> list[str]:
     """A table as lines of text, its columns aligned."""
-    widths = [len(cell) for _, *cells in table for cell in cells]
-    width = max(widths, default=0)
+    width = max((len(cell) for _, *cells in table for cell in cells), default=0)
     lines = []
     for head, *cells in table:
         line = "  ".join(cell.ljust(width) for cell in cells)
