@@ -79,9 +79,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
         try:
             with deferred_signals():
                 thread.start()
-        except (
-            RuntimeError
-        ):  # from Python 3.12 on, none starts once the main thread has ended
+        except RuntimeError:
+            # from Python 3.12 on, none starts once the main thread has ended
             stopped.append(True)
         for _ in range(depth):
             requests.put(True)
