@@ -11,7 +11,7 @@ import atexit
 import itertools
 import multiprocessing
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
@@ -76,16 +76,13 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     atexit.register(stop)
     unregister = atexit.unregister  # at interpreter exit the module's globals are gone
     try:
-        try:
-            with deferred_signals():
-                thread.start()
-        except RuntimeError:
-            # from Python 3.12 on, none starts once the main thread has ended
-            stopped.append(True)
+        # from Python 3.12 on, no thread starts once the main thread has ended
+        with suppress(RuntimeError), deferred_signals():
+            thread.start()
         for _ in range(depth):
             requests.put(True)
         while True:
-            if stopped and results.empty():
+            if results.empty() and not thread.is_alive():
                 make_item()
             item, errors = results.get()
             if errors:
