@@ -101,7 +101,7 @@ GUARDS: Guards = {
         {
             "load/dataloader.py:build_nanoset_dataloader": 59,  # a seed's signature
             "load/gather_kernel.py:gather_rows": 47,  # one loop over rows, for speed
-            "load/prefetch.py:prefetch_in_thread": 43,  # a thread, and the three ways in which it ends
+            "load/prefetch.py:prefetch_in_thread": 44,  # a thread, and the three ways in which it ends
         },
     ),
     "parameters of a function": (

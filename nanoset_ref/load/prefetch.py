@@ -52,8 +52,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
     end = object()
     iterator = iter(items)
     # Ctrl-C cannot leave a lock of these queues taken, as it can those of a pool of threads
-    requests: SimpleQueue[bool] = SimpleQueue()  # False ends the thread
-    results: SimpleQueue[tuple[Any, list[BaseException]]] = SimpleQueue()
+    requests = SimpleQueue[bool]()  # False ends the thread
+    results = SimpleQueue[tuple[Any, list[BaseException]]]()
     stopped: list[bool] = []
 
     def make_item() -> None:
@@ -79,10 +79,11 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
         # from Python 3.12 on, no thread starts once the main thread has ended
         with suppress(RuntimeError), deferred_signals():
             thread.start()
+        stopped += [True] * (thread.ident is None)
         for _ in range(depth):
             requests.put(True)
         while True:
-            if results.empty() and not thread.is_alive():
+            if stopped and results.empty():
                 make_item()
             item, errors = results.get()
             if errors:
