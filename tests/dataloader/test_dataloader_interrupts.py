@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -153,6 +154,8 @@ def test_ctrl_c_does_not_wait_for_rows_that_do_not_come(nanoset, monkeypatch):
     fill = type(nanoset).fill
 
     def stall(*arguments):
+        # Python misses a signal between its last look and the call that waits
+        time.sleep(0.5)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         stalled.wait()
         fill(*arguments)
