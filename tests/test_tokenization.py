@@ -310,11 +310,22 @@ def processes_with(word):
 
 
 def has_ended(pid):
-    """Whether it has no files open any more: its environment is gone a little earlier."""
+    """Whether it has no files open any more, in none of its threads: its environment is gone earlier."""
     with contextlib.suppress(OSError):
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        )
+        threads = os.listdir(f"/proc/{pid}/task")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "Z" and len(threads) == 1
+    return True
+
+
+def can_listen(port):
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's do
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen()
+        except OSError:
+            return False
     return True
 
 
@@ -500,10 +511,7 @@ def test_ranks_end_with_a_killed_launcher_or_rank_and_the_port_is_free_again(
         assert "error: " in process.communicate()[1]
     process.kill()
     wait_until(lambda: not processes_with(word) and all(map(has_ended, pids)))
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's do
-        listener.bind(("127.0.0.1", port))
-        listener.listen()
+    wait_until(lambda: can_listen(port))
     process, _ = start("--input small.jsonl")
     _, errors = process.communicate()
     assert process.returncode == 0, errors
