@@ -92,7 +92,7 @@ def test_rows_of_may_give_numbers_of_numpy_and_torch(form: Any) -> None:
             yield form([row])
 
     options = {"claims": "once ranks owned data", "tail": "drop", "max_batch_size": 1}
-    report = check(make, rows_of=iter, **options, budget=600)
+    report = check(make, rows_of=iter, **options, examples=15, budget=600)
     assert report.broken == [] == report.unjudged
 
 
