@@ -81,8 +81,11 @@ def prepared():
     return Prepared(run, paths, texts, tokenizer, corpus.tokenizer)
 
 
-def train():
-    """The loss of each of the 500 steps of a Llama of 370,000 parameters."""
+def train(suspect=200, early=100):
+    """A Llama of 370,000 parameters: its losses by step, and those of a suspect step's rows.
+
+    The rows are read by the model as it was before the `early` step and before the suspect one.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -97,22 +100,37 @@ def train():
         LlamaConfig(vocab_size=4096, tie_word_embeddings=True, use_cache=False, **sizes)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    losses = []
-    for first in range(0, 4000, 8):
-        rows = torch.from_numpy(prepared().run.read(np.arange(first, first + 8)).astype(np.int64))
-        logits = model(input_ids=rows[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:])
+    losses, by_row = [], {}
+    for step in range(1, 501):
+        if step in (early, suspect):
+            with torch.no_grad():
+                found = row_losses(model, suspect).mean(1)
+            by_row[f"before step {step}"] = [round(loss, 2) for loss in found.tolist()]
+        loss = row_losses(model, step).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(round(loss.item(), 3))
-    return losses
+    return {"steps": losses, f"rows of step {suspect}": by_row}
+
+
+def row_losses(model, step):
+    """Losses [rows, tokens] of the eight rows of a step, by position."""
+    positions = np.arange(8 * (step - 1), 8 * step)
+    rows = torch.from_numpy(prepared().run.read(positions).astype(np.int64))
+    logits = model(input_ids=rows[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:], reduction="none")
 
 
 @cache
+def stored():
+    """The stored losses."""
+    return json.loads(LOSSES.read_text(encoding="utf-8"))
+
+
 def losses():
     """The stored losses, by step from 1 on."""
-    return json.loads(LOSSES.read_text(encoding="utf-8"))
+    return stored()["steps"]
 
 
 def jumps_of(losses, around=5):
@@ -131,13 +149,15 @@ def text_of(origin, part):
 
 
 def list_rows(origins):
-    """Print where each row of a step lies, and what it begins with."""
+    """Print where each row of step 200 lies, its loss before steps 100 and 200, and what it begins with."""
+    by_row = stored()["rows of step 200"].values()
     for origin in origins:
         slot, parts = origin.slot, origin.parts
         who = f"rank {slot.dp_rank}, micro-batch {slot.micro_batch}, row {slot.row}"
         documents = f"{parts[0].document}" + f" to {parts[-1].document}" * (len(parts) > 1)
         first = text_of(origin, parts[0]).replace("\n", " ")
-        print(f"{who}: {NAMES[origin.source]:<10} {documents:<10}  {first[:36]}")
+        before = " ".join(f"{losses[slot.position % 8]:>4.1f}" for losses in by_row)
+        print(f"{who}: {NAMES[origin.source]:<10} {documents:<10} {before}  {first[:24]}")
 
 
 def agrees_with_the_loader(run, schedule, step):
