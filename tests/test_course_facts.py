@@ -162,6 +162,32 @@ def test_notebook_16_calls_the_kernel_for_variable_lengths_as_torch_does() -> No
     assert "(-1, 0) for causal attention" in str(varlen_attn.__doc__)
 
 
+def test_flex_attention_takes_the_rule_of_notebook_16_and_hides_other_documents() -> (
+    None
+):
+    """What its kernels compute by that rule is attention under the dense mask."""
+    from torch.nn.attention.flex_attention import create_block_mask, create_mask
+
+    torch.set_num_threads(1)
+    edges = torch.tensor([0, 130, 300, 384])
+    document = torch.bucketize(torch.arange(384), edges, right=True)
+
+    def sees(batch, head, query, key):
+        return (query >= key) & (document[query] == document[key])
+
+    assert "return (query >= key) & (document[query] == document[key])" in page_text(
+        "16"
+    )
+    dense = create_mask(sees, None, None, 384, 384, device="cpu")[0, 0]
+    starts = np.isin(np.arange(384), edges)
+    hidden = plain.document_fields(starts)["attention_mask"]
+    assert np.array_equal(~dense.numpy(), hidden)
+    blocks = create_block_mask(sees, None, None, 384, 384, device="cpu")
+    assert (
+        round(9 * (1 - blocks.sparsity() / 100)) == 6 - 1
+    )  # document 2 sees none of block 0
+
+
 def test_an_empty_text_is_an_eos_or_nothing_as_notebook_16_says(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(prepare_corpus(tmp_path).tokenizer)
     for append_eod, length in ((True, 1), (False, 0)):
@@ -299,14 +325,14 @@ def test_notebooks_01_and_11_say_what_benchmarks_streaming_measured() -> None:
         f"{hours:.0f} hours with the second"
     ) in page
     assert f"feeds {slow // 66_000} of them" in page
-    first = f"one core takes {days:.0f} days for a trillion tokens with one library"
-    assert f"{first} and {hours:.0f} hours with another" in page_text("01")
+    first = f"one core takes {days:.0f} days with Hugging Face's tokenizers"
+    assert f"{first} and {hours:.0f} hours with gigatoken" in page_text("01")
     for rate, core_hours, said in ((slow, 6_300, 4 * 24), (fast, 310, 5)):
         exactly = 15.6e12 / rate / 3600
         assert float(f"{exactly:.2g}") == core_hours
         assert exactly / 64 == pytest.approx(said, rel=0.05)
     assert (
-        "The 15.6 trillion of Llama 3 405B are 6,300 or 310 core hours, on 64 cores four "
+        "Llama 3 405B's 15.6 trillion would take 6,300 or 310 core hours: on 64 cores, four "
         "days or five hours"
     ) in page_text("01")
 
@@ -322,6 +348,35 @@ def test_notebook_15_says_how_often_some_rank_of_1_024_stalls() -> None:
     said = f"{share:.0%} of the steps wait for some rank"
     assert "If each of 1,024 ranks stalls in one step of a thousand" in page_text("15")
     assert said in page_text("15")
+
+
+def test_one_row_of_step_200_stands_out_as_notebook_14_says() -> None:
+    """The loss of the step is the mean of its rows; without the bad one there is no jump."""
+    stored = json.loads((NOTEBOOKS / "course/jump.json").read_text())
+    rows = stored["rows of step 200"]
+    for losses in rows.values():
+        *others, bad = losses
+        assert bad > 2 * max(others)
+    steps, losses = stored["steps"], rows["before step 200"]
+    assert np.mean(losses) == pytest.approx(steps[199], abs=0.01)
+    assert np.mean(losses[:-1]) < np.mean(steps[189:199])
+
+
+def test_a_rank_of_a_v_gets_inputs_and_labels_as_notebook_04_says(
+    tmp_path: Path,
+) -> None:
+    from torch.distributed.pipelining import schedules
+
+    assert 'style="v"' in inspect.getsource(schedules.ScheduleDualPipeV)
+    stages = schedules.generate_stage_to_rank_mapping(4, 8, style="v")
+    assert stages[0] == stages[7] == 0
+    rows = Nanoset(tiny_corpus(tmp_path)["stories"], None, 8, 4)
+    for rank in range(4):
+        loader = build_nanoset_dataloader(
+            rows, micro_batch_size=2, output_pp_rank=0, current_pp_rank=rank
+        )
+        given = {name: torch.is_tensor(it) for name, it in next(iter(loader)).items()}
+        assert set(given.values()) == {rank == 0}
 
 
 def test_document_d_is_text_d_of_its_file_as_notebook_14_says(tmp_path: Path) -> None:
