@@ -216,8 +216,8 @@ def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
         [Cell(left, "", "white", 1, foreign)],
     )
     said = (
-        f"own document: {within} of {pairs} pairs",
-        f"another document: {pairs - within} of {pairs} pairs",
+        f"own document: {within}",
+        f"another document: {pairs - within}",
     )
     for row, (box, text) in enumerate(zip(legend, said, strict=True)):
         draw_row(axes, box, 0.3 + 1.4 * row, height=0.94)
@@ -233,7 +233,9 @@ def attention(tokens: Sequence[tuple[str, Kind]]) -> Figure:
     )
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title("Colored: what a document mask leaves of a causal mask")
+    axes.set_title(
+        f"A document mask leaves {within} of the {pairs} pairs that a causal mask allows"
+    )
     return figure
 
 

@@ -354,8 +354,8 @@ def figure_1():
     show(
         plots.against_samples(
             {
-                "Starting takes longer the more an index holds; a computed order needs none": begins,
-                "Resuming takes longer the farther a walk goes; a computed place needs none": continues,
+                "An index takes longer to build the more it holds; a computed order has none": begins,
+                "A walk takes longer the farther it goes; a computed place needs no walk": continues,
             }
         ),
         "Above: the time to build the order of that many samples. Below: the time until a run continues after that "
