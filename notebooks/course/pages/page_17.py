@@ -480,7 +480,7 @@ def rule_1(found):
 
 @rule(
     "17.2",
-    "a row agrees with probability 2 / 2**n, and disagrees with 1 - 2 / 2**n; what if none of the eight agrees?",
+    "a comparison agrees with probability 2 / 2**n, and does not with 1 - 2 / 2**n; what if none of the eight agrees?",
 )
 def rule_2(found):
     return found == next(n for n in range(1, 99) if 1 - (1 - 2 / 2**n) ** 8 < 0.01)
