@@ -34,6 +34,7 @@ from nanoset_ref.megatron import (
     preprocess_corpus,
 )
 from nanoset_ref.preprocess import preprocess
+from nanoset_ref.train import checkpoint
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
@@ -377,6 +378,12 @@ def test_a_rank_of_a_v_gets_inputs_and_labels_as_notebook_04_says(
         )
         given = {name: torch.is_tensor(it) for name, it in next(iter(loader)).items()}
         assert set(given.values()) == {rank == 0}
+
+
+def test_a_second_job_gives_up_after_the_time_that_notebook_06_names() -> None:
+    source = inspect.getsource(checkpoint)
+    assert checkpoint.LOCK_TRIES == 100 and "time.sleep(0.1)" in source
+    assert "a second job gets an error after ten seconds" in page_text("06")
 
 
 def test_document_d_is_text_d_of_its_file_as_notebook_14_says(tmp_path: Path) -> None:
