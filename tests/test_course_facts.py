@@ -344,6 +344,12 @@ def test_notebook_15_says_what_one_per_cent_of_a_run_is() -> None:
     assert "is 212,000 GPU hours" in page_text("15")
 
 
+def test_notebook_15_says_what_1_024_gpus_consume() -> None:
+    rate = 1024 * 989e12 * 0.4 / (6 * 7e9)
+    said = f"{rate / 1e6:.1f} million tokens a second, or {4 * rate / 1e6:.0f} MB"
+    assert f"On 1,024 GPUs, 7 billion parameters consume {said}" in page_text("15")
+
+
 def test_notebook_15_says_how_often_some_rank_of_1_024_stalls() -> None:
     share = 1 - (1 - 1 / 1000) ** 1024
     said = f"{share:.0%} of the steps wait for some rank"
