@@ -176,6 +176,20 @@ def test_a_file_that_was_cut_short_is_an_error_and_the_queue_can_be_used_again(
     assert reads_the_first(DirectGatherer(files), files, starts, 10)
 
 
+class LastTaken(list):
+    """Idle queues of which another thread takes the last between the look and the taking."""
+
+    def __len__(self):
+        return 1
+
+
+def test_a_thread_that_finds_the_last_idle_queue_taken_makes_one(files, monkeypatch):
+    monkeypatch.setattr(direct_gather, "_idle_queues", LastTaken())
+    with direct_gather._queue(0) as (queue, _):
+        assert queue
+    direct_gather._destroy_queue(queue)
+
+
 def test_a_system_without_another_queue_names_the_setting(files, monkeypatch):
     gather = DirectGatherer(files)
     monkeypatch.setattr(direct_gather, "_idle_queues", [])

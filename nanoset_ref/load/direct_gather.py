@@ -158,14 +158,14 @@ def _read_in_python(
 @contextlib.contextmanager
 def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """A queue of this process and the memory that it reads into, at least `min_bytes`."""
-    if _idle_queues:
+    try:
         context, memory = _idle_queues.pop()
-    else:
+    except IndexError:  # none is idle, or another thread has just taken the last one
         queue = ctypes.c_ulong(0)
         if _system_call(0, ctypes.c_long(DEPTH), ctypes.byref(queue)) < 0:
             raise OSError(
                 "the system has no more queues for asynchronous reads: raise fs.aio-max-nr (sysctl)"
-            )
+            ) from None
         context = queue.value
         memory = _huge_pages(QUEUE_BYTES)
     if len(memory) < min_bytes:
