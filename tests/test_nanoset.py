@@ -307,19 +307,6 @@ def test_an_order_brings_its_own_seed_and_weights(tmp_path):
         assert nanoset.dataset_weights.tolist() == [0.75, 0.25]
 
 
-def test_a_reused_buffer_is_filled_in_place_if_it_fits(tmp_path):
-    nanoset = Nanoset(write_range(tmp_path / "a.npy", 41), None, 4, 25)
-    ring = np.full((3, 5), -1, dtype=np.int32)
-    assert nanoset.read(np.array([0, 1, 2]), out=ring) is ring
-    assert np.array_equal(ring, nanoset.__getitems__([0, 1, 2]).rows)
-    wrong = [np.empty(shape, np.int32) for shape in ((4, 5), (3, 4))]
-    for out in (*wrong, np.empty((3, 5), np.int64), np.empty((5, 3), np.int32).T):
-        with pytest.raises(
-            ValueError, match=r"out must be int32 \[3, 5\] in C order, got"
-        ):
-            nanoset.read(np.arange(3), out=out)
-
-
 def test_the_other_attributes_of_nanotrons_class_exist(tmp_path, capsys):
     paths = [str(write_range(tmp_path / f"{name}.npy", 41)) for name in "ab"]
     nanoset = Nanoset(paths, None, 4, 20)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from nanoset_ref import Nanoset, TokenFileWriter, build_nanoset_dataloader
+from nanoset_ref.load import DataCollatorForCLMWithPositionIds
 from nanoset_ref.load.collator import DataCollatorForCLM
 from nanoset_ref.load.dataloader import NanosetDataLoader
 from nanoset_ref.load.document_masks import DocumentOptions
-from nanoset_ref.load.nanotron_folders import DataCollatorForCLMWithPositionIds
 from nanoset_ref.load.resumable_sampler import ResumableBatchSampler
 from nanoset_ref.megatron import MegatronCollator, NanosetConfig
 from nanoset_ref.orders import (

@@ -21,6 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.tokens import Tokens
 
 WORKER_BATCH = 512  # rows that a worker of the original script returns at once
@@ -45,9 +46,7 @@ class Packer:
     """
 
     def __init__(self, row_length: int, *, wrap: bool = True) -> None:
-        if row_length < 1:
-            raise ValueError(f"row_length must be at least 1, got {row_length}")
-        self.row_length = row_length
+        self.row_length = whole_number(row_length, "row_length", 1)
         self.wrap = wrap
         self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)
         self.cut_tokens = 0

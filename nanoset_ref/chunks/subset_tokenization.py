@@ -47,6 +47,7 @@ from nanoset_ref.chunks.packing import (
 )
 from nanoset_ref.chunks.row_format import format_row
 from nanoset_ref.chunks.tokenize_config import TEXT_COLUMNS, TokenizeConfig
+from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.urls import local_path
@@ -147,8 +148,7 @@ def tokenize(
             raise InputError(
                 f"there is no subset {name!r} below {input_root}; there are {list(subsets)}"
             )
-    if num_workers < 1:
-        raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+    whole_number(num_workers, "num_workers", 1)
     manifests = {}
     carried: list[int] = []
     for name in names:

@@ -143,7 +143,7 @@ def token_blend(
     from nanoset_ref.load.gather import choose_gatherer
 
     sources = []
-    opened: list[Any] = []
+    opened = []
     padded = False
     for path, files in named_files:
         opened += files

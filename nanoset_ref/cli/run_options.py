@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +20,6 @@ from nanoset_ref.cli.arguments import (
     paths_and_weights,
 )
 from nanoset_ref.cli.file_commands import FileOptions
-from nanoset_ref.io.paths import location_of
 from nanoset_ref.load.schedule import Layout, Schedule
 
 if TYPE_CHECKING:
@@ -194,13 +192,12 @@ class RunOptions(FileOptions):
             are_pairs: whether Megatron's classes read them.
         """
         # only --data needs it
-        from nanoset_ref.tokens.companions import prefix_of
+        from nanoset_ref.tokens.companions import bin_of_pair, prefix_of
 
         paths, weights = paths_and_weights(tokens.without_companions(self.data))
-        prefixes = [prefix_of(path) for path in paths]
-        are_pairs = all(map(_is_pair, paths, prefixes))
+        are_pairs = all(map(bin_of_pair, paths))
         if are_pairs and not (self.order or self.row_length):
-            return prefixes, weights, True
+            return list(map(prefix_of, paths)), weights, True
         if self.split:
             raise UsageError(
                 "--split applies to Megatron's samples of .bin/.idx pairs; divide other files with "
@@ -316,15 +313,6 @@ def show_progress(text: str) -> None:
 def open_cached_tokenizer(name: str) -> Any:
     """Load a tokenizer, once per process."""
     return preprocess.open_tokenizer(name)
-
-
-def _is_pair(path: str, prefix: str) -> bool:
-    """Whether a path names a .bin/.idx pair; a URL does only if it ends in .bin or .idx."""
-    location = location_of(prefix)
-    if isinstance(location, str):
-        return os.path.isfile(f"{prefix}.idx")
-    index = location.with_suffix(f"{location.suffix}.idx")
-    return path != prefix and index.is_file()
 
 
 def segment_at(segments: Sequence[RunSegment], step: int) -> RunSegment:

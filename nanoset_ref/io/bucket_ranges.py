@@ -180,20 +180,20 @@ def fetch(extents: Sequence[Extent]) -> list[Any]:
 def _fetch(extents: Sequence[Extent]) -> list[Any]:
     """Read the bytes of each extent without the cache: steps 1 to 3 of the module's docstring."""
     buckets.check_not_forked()
-    indices_of: dict[BucketIds, list[int]] = defaultdict(list)
+    indices_of = defaultdict(list)
     for index, (ids, _, _) in enumerate(extents):
         indices_of[ids].append(index)
     connected = thread_map(lambda ids: ids.connections, list(indices_of), THREADS)
     # 1. sort, and group the ranges of one object into jobs
     ranges_per_job = max(1, min(MAX_RANGES, len(extents) // THREADS))
-    jobs: list[list[int]] = []
+    jobs = []
     for connections, indices in zip(connected, indices_of.values(), strict=True):
         indices.sort(key=lambda index: extents[index][1])
         step = 1 if connections is None else ranges_per_job
         for first in range(0, len(indices), step):
             jobs.append(indices[first : first + step])
     # 2. and 3. send the requests, and cut the answers into the ranges
-    contents: list[Any] = [None] * len(extents)
+    contents = [None] * len(extents)
 
     def work(indices: list[int]) -> None:
         ids, _, _ = extents[indices[0]]

@@ -23,8 +23,9 @@ import random
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -32,7 +33,6 @@ from nanoset_ref.io.error_text import redact_all
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import (
     HTTP,
-    WITHOUT_FORK,
     BucketPath,
     DeniedError,
     StorageError,
@@ -62,6 +62,8 @@ REFUSALS = {
 SECONDS_PER_WARNING = 10  # of one bucket
 # of the variables that obstore reads when it connects
 SETTING_PREFIXES = "AWS_", "AZURE_", "GOOGLE_"
+# a fork breaks connections
+WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
 logger = logging.getLogger(__name__)
 # by bucket
@@ -225,6 +227,15 @@ def check_not_forked() -> None:
     if _connected_process() != os.getpid():
         raise StorageError(
             f"a forked process cannot read from the bucket that its parent reads; {WITHOUT_FORK}"
+        )
+
+
+def refuse_fork_workers(paths: Iterable[Path], start_method: str) -> None:
+    """Raise StorageError if forked workers would read from a bucket."""
+    objects = [path for path in paths if isinstance(path, BucketPath)]
+    if start_method == "fork" and objects:
+        raise StorageError(
+            f"{objects[0]}: forked workers cannot read from a bucket; {WITHOUT_FORK}"
         )
 
 

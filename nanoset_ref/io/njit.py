@@ -126,7 +126,7 @@ def _copy_reachable(first: Kernel) -> dict[Kernel, Any]:
         {kernel: a copy of its function}. Each copy has a module's globals of its own, which
         `_rebind` may change.
     """
-    copies: dict[Kernel, Any] = {}
+    copies = {}
     remaining = [first]
     while remaining:
         kernel = remaining.pop()

@@ -1,10 +1,10 @@
-"""Concurrent calls of an I/O-bound function, in threads."""
+"""Concurrent calls of a function, in threads."""
 
 import functools
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -59,3 +59,35 @@ def thread_map(
     finally:
         remaining.clear()
     return results
+
+
+def map_ahead(
+    call: Callable[[Argument], Result],
+    arguments: Iterable[Argument],
+    threads: int,
+    ahead: int,
+) -> Iterator[Result]:
+    """Call a function for each argument, in threads; yield the results in order.
+
+    Args:
+        call: the function.
+        arguments: prefetched.
+        threads: how many calls run at once.
+        ahead: how many calls are begun before the first result is yielded.
+    """
+    pending: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for argument in arguments:
+            with deferred_signals():
+                pending.append(pool.submit(call, argument))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        for future in pending:
+            yield future.result()
+    finally:
+        # waits for the running calls only; `shutdown(cancel_futures=True)` would fail if the
+        # interpreter exits while this generator is open
+        for future in pending:
+            future.cancel()
+        pool.shutdown()

@@ -1,4 +1,4 @@
-"""URLs of objects: how they are parsed, which are refused, local copies, and workers that may read.
+"""URLs of objects: how they are parsed, which are refused, and local copies.
 
 Every option that names a token file also takes an s3://, gs://, az:// or http(s):// URL, and so
 does preprocess --output-prefix; other files and folders are local (see `local_path`). A
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -30,7 +30,6 @@ from nanoset_ref.io.paths import (
 SCHEMES = "s3", "gs", "gcs", "az", "http", "https"
 HTTP = "http", "https"
 UNVERSIONED_VARIABLE = "NANOSET_REF_ALLOW_UNVERSIONED"
-WITHOUT_FORK = "use 0 workers and read_ahead=2, which prefetches in a thread"
 
 
 class StorageError(OSError):
@@ -240,12 +239,3 @@ def local_copy(path: PathLike) -> Iterator[Path]:
         copy.writelines(read_in_blocks(path))
         copy.flush()
         yield Path(copy.name)
-
-
-def refuse_fork_workers(paths: Iterable[Path], start_method: str) -> None:
-    """Raise StorageError if forked workers would read from a bucket: a fork breaks connections."""
-    objects = [path for path in paths if isinstance(path, BucketPath)]
-    if start_method == "fork" and objects:
-        raise StorageError(
-            f"{objects[0]}: forked workers cannot read from a bucket; {WITHOUT_FORK}"
-        )

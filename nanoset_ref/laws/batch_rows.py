@@ -22,7 +22,7 @@ NUMBERS = (int, np.integer)
 
 def rows_in(batch: Any, format: str) -> tuple[Any, ...]:
     """The rows of a batch in order, as numbers, or as text if tokens are not whole rows."""
-    rows: list[Any] = []
+    rows = []
     arrays = list(_arrays(batch))
     shapes = [array.shape for array in arrays]
     alike = len(shapes) > 1 and len(shapes[0]) == 1 and len(set(shapes)) == 1

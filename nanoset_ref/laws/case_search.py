@@ -161,7 +161,7 @@ class Search:
             known: the case to try first.
         """
         outcome = Outcome()
-        judged: dict[Case, Verdict] = {}
+        judged = {}
         deadline = search_until
 
         def breaks(case: Case) -> bool:

@@ -17,6 +17,7 @@ document_spans             which documents and samples lie in a range of tokens
 document_masks             where documents begin in a row: positions and masks
 collator_plan              a loader's plan: its rows and masks; a check that padding is masked
 collator, hf_collator      model inputs
+context_parallel_collator  Nanotron's: positions within documents, columns of a rank
 blocks, prefetch           many batches at a time, ahead of time
 shared_buffers             memory that workers fill, and copies of it
 dataloader                 batches, with exact resume

@@ -239,7 +239,7 @@ class DataCollatorForCLM(Collator):
         first = 0
         fields = zip(inputs, input_masks, labels, label_masks, strict=True)
         for input_ids, input_mask, label_ids, label_mask in fields:
-            batch: Batch = {
+            batch = {
                 "input_ids": input_ids,
                 "input_mask": input_mask,
                 "label_ids": label_ids,

@@ -180,7 +180,7 @@ class NanosetDataLoader(OneIterationLoader):
 
             require_masked_padding(dataset, self.collate_fn)
         if self.num_workers and isinstance(dataset, Rows):
-            from nanoset_ref.io.urls import refuse_fork_workers  # only workers need it
+            from nanoset_ref.io.buckets import refuse_fork_workers  # for workers
 
             context = self.multiprocessing_context or multiprocessing
             refuse_fork_workers(

@@ -19,7 +19,7 @@ def to_device(
         device: where to.
         non_blocking: as in `Tensor.to`; works for pinned batches (pin_memory=True).
     """
-    moved: Batch = {}
+    moved = {}
     for name, value in batch.items():
         if not isinstance(value, torch.Tensor):
             moved[name] = value

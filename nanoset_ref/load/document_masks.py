@@ -223,7 +223,7 @@ class DocumentOptions:
                 )
             starts = starts_after_eos(rows, self.eos_token_id)
         inputs = starts[:, :-1]
-        fields: Json = {}
+        fields = {}
         if self.reset_position_ids:
             fields["position_ids"] = position_ids(inputs)
         if self.reset_attention_mask:

@@ -229,7 +229,7 @@ class OpenFiles:
             rows = slice(first_row, first_row + ROWS_PER_OPEN)
             closed = sources[rows][is_closed[rows]]
             descriptors = self.descriptors.copy()
-            opened: list[int] = []
+            opened = []
             try:
                 for source in np.unique(closed).tolist():
                     opened.append(self._new_descriptor(source))

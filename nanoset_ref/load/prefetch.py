@@ -8,6 +8,7 @@ A thread makes the items of any iterable (`prefetch_in_thread`). Workers read bl
 """
 
 import atexit
+import dataclasses
 import itertools
 import multiprocessing
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -79,11 +80,10 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
         # from Python 3.12 on, no thread starts once the main thread has ended
         with suppress(RuntimeError), deferred_signals():
             thread.start()
-        stopped += [True] * (thread.ident is None)
         for _ in range(depth):
             requests.put(True)
         while True:
-            if stopped and results.empty():
+            if (stopped or not thread.ident) and results.empty():
                 make_item()
             item, errors = results.get()
             if errors:
@@ -94,7 +94,8 @@ def prefetch_in_thread(items: Iterable[T], depth: int) -> Iterator[T]:
             yield item
     except KeyboardInterrupt:
         # a generator may wait for a stalled bucket; any other iterator ends soon and is waited for
-        stopped += [True] * isinstance(items, Generator)
+        if isinstance(items, Generator):
+            stopped.append(True)
         raise
     finally:
         stop()
@@ -116,20 +117,15 @@ class FilledBuffer(NamedTuple):
     starts: torch.Tensor | None
 
 
+@dataclasses.dataclass
 class RequestSampler:
     """Pairs each block of a sampler with the next buffer. The sampler keeps the count: an iteration
     begins where the one before stopped.
     """
 
-    def __init__(
-        self,
-        sampler: ResumableBatchSampler,
-        max_batches: int,
-        buffers: Sequence[SharedBuffer],
-    ) -> None:
-        self.sampler = sampler
-        self.max_batches = max_batches
-        self.buffers = buffers
+    sampler: ResumableBatchSampler
+    max_batches: int
+    buffers: Sequence[SharedBuffer]
 
     def __iter__(self) -> Iterator[ReadRequest]:
         buffers = itertools.cycle(range(len(self.buffers)))
@@ -139,15 +135,13 @@ class RequestSampler:
             yield ReadRequest(positions, buffer)
 
 
+@dataclasses.dataclass
 class BufferReader(Dataset[FilledBuffer]):
     """The dataset for torch's workers: the index is a `ReadRequest`, the item a `FilledBuffer`."""
 
-    def __init__(
-        self, dataset: Rows, buffers: Sequence[SharedBuffer], needs_starts: bool
-    ) -> None:
-        self.dataset = dataset
-        self.buffers = buffers
-        self.needs_starts = needs_starts
+    dataset: Rows
+    buffers: Sequence[SharedBuffer]
+    needs_starts: bool
 
     def __getitem__(self, request: ReadRequest) -> FilledBuffer:
         positions, buffer = request

@@ -226,33 +226,18 @@ class Rows(_TorchDataset):
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """How positions [start, stop) use each file."""
 
-    def read(
-        self, positions: Int64Array, out: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
+    def read(self, positions: Int64Array) -> NDArray[Any]:
         """The rows at `positions`, int64 [n], as [n, row_length] of `row_dtype`.
 
         Args:
             positions: negative ones count from the end.
-            out: an array of that shape and dtype in C order, to fill instead of a new one.
 
         Raises:
             IndexError: a position outside [-len, len).
-            ValueError: `positions` is not one-dimensional; or `out` has another shape, dtype or
-                layout.
+            ValueError: `positions` is not one-dimensional.
         """
         positions = self._valid(positions)
-        shape = len(positions), self.row_length
-        if out is None:
-            out = np.empty(shape, dtype=self.row_dtype)
-        elif (
-            out.shape != shape
-            or out.dtype != self.row_dtype
-            or not out.flags.c_contiguous
-        ):
-            actual = f"{out.dtype} {list(out.shape)} with strides {out.strides}"
-            raise ValueError(
-                f"out must be {self.row_dtype.name} {list(shape)} in C order, got {actual}"
-            )
+        out = np.empty((len(positions), self.row_length), dtype=self.row_dtype)
         self.fill(positions, out)
         return out
 

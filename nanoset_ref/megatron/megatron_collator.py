@@ -77,7 +77,7 @@ class MegatronCollator(Collator):
             if padded.any():
                 np.putmask(tokens, padded, 0)
             # 3. the fields of every Megatron batch
-            batch: Batch = {
+            batch = {
                 "tokens": tokens[:, :-1].copy(),
                 "labels": tokens[:, 1:],
                 "loss_mask": counted.astype(np.float32),

@@ -28,7 +28,6 @@ MAX_CORPORA = 32_766
 # path, [path, ...], [weight, path, weight, path, ...] or {path: weight}, checked by `read_blend`
 DataPath = Any
 Bounds = tuple[float, float]
-MAX_SAMPLES = 2**48
 
 
 class Blend(NamedTuple):
@@ -137,8 +136,8 @@ class NanosetConfig(DocumentOptions):
     def _wrong_fields(self) -> Iterator[str]:
         """Yield a message for each invalid field."""
         given: Any = self  # a caller may give values of any type
-        yield from _integer_problems("random_seed", given.random_seed, 0, 2**32)
-        yield from _integer_problems("sequence_length", given.sequence_length, 1, 2**31)
+        yield from _integer_problems("random_seed", given.random_seed, 0, 32)
+        yield from _integer_problems("sequence_length", given.sequence_length, 1, 31)
         yield from _integer_problems("pad_id", given.pad_id)
         if given.eos_token_id is not None:
             yield from _integer_problems("eos_token_id", given.eos_token_id, 0)
@@ -151,7 +150,7 @@ class NanosetConfig(DocumentOptions):
         for number, count in enumerate(counts if isinstance(counts, Sequence) else ()):
             if count is not None:
                 name = f"split_num_samples[{number}]"
-                yield from _integer_problems(name, count, 0, MAX_SAMPLES + 1)
+                yield from _integer_problems(name, count, 0, 48)
         yield from flag_problems(self)
         surplus = given.mid_level_dataset_surplus
         if not isinstance(surplus, (int, float)) or not 0 <= surplus < math.inf:
@@ -210,18 +209,13 @@ class NanosetConfig(DocumentOptions):
 
 
 def _integer_problems(
-    name: str, value: Any, minimum: int | None = None, stop: int | None = None
+    name: str, value: Any, minimum: int | None = None, bits: int | None = None
 ) -> Iterator[str]:
-    """Yield a message if a value is not an integer in [minimum, stop)."""
+    """Yield the message of `whole_number` if a value is wrong."""
     try:
-        number = whole_number(value, name)
-    except ValueError:
-        yield f"{name}: should be an integer, got {short_repr(value)}"
-        return
-    if minimum is not None and number < minimum:
-        yield f"{name}: should be at least {minimum}, got {number}"
-    if stop is not None and number >= stop:
-        yield f"{name}: should be less than {stop}, got {number}"
+        whole_number(value, name, minimum, bits)
+    except ValueError as error:
+        yield str(error)
 
 
 def _triple_problems(name: str, values: Any) -> Iterator[str]:

@@ -57,7 +57,7 @@ class SkippingOrder(Order):
             pairs = [*order.ranges, *spans]
             order = order.order
         self.order = order
-        self.ranges = _merged(pairs)
+        self.ranges = merge_ranges(pairs)
         # e.g. 100 positions without 2 .. 3: the intervals 0 .. 1 and 4 .. 99 are kept
         table = np.array(self.ranges, dtype=int).reshape(-1, 2)
         self._kept_firsts = np.array([0, *table[:, 1]])  # 0 4
@@ -142,7 +142,7 @@ def _checked_range(bounds: Any) -> list[int]:
     return [whole_number(bound, "a bound", bits=62) for bound in bounds]
 
 
-def _merged(ranges: list[list[int]]) -> list[list[int]]:
+def merge_ranges(ranges: list[list[int]]) -> list[list[int]]:
     """The same positions as sorted ranges that do not touch."""
     merged: list[list[int]] = []
     for start, stop in sorted(ranges):

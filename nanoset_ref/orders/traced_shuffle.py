@@ -21,15 +21,13 @@ of NumPy 1.17 to 2.4.
 
 import itertools
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.signals import deferred_signals
+from nanoset_ref.io.threads import map_ahead
 from nanoset_ref.io.types import Int64Array
 
 DRAWS_PER_BLOCK = 1 << 18
@@ -55,7 +53,7 @@ def traced_places(
     """
     trace = _Trace(seed, values)
     step = n - 1
-    for _, draws in trace.blocks(itertools.count()):
+    for draws in trace.blocks(itertools.count()):
         steps = _count(draws, step)
         trace.move(draws, steps, backwards=False)
         step = steps[-1]
@@ -81,13 +79,14 @@ def traced_values(
     last = max(places.min(initial=n), 1)
     step = n - 1
     steps_of_blocks = []
-    for _, draws in trace.blocks(itertools.count()):
+    for draws in trace.blocks(itertools.count()):
         if step < last:
             break
         steps = _count(draws, step)
         steps_of_blocks.append(steps)
         step = steps[-1]
-    for block, draws in trace.blocks(reversed(range(len(steps_of_blocks)))):
+    numbers = range(len(steps_of_blocks) - 1, -1, -1)
+    for block, draws in zip(numbers, trace.blocks(numbers), strict=True):
         trace.move(draws, steps_of_blocks[block], backwards=True)
     return trace.places
 
@@ -104,23 +103,16 @@ class _Trace:
         for item, place in enumerate(places.tolist()):
             _put(self.places, self._heads, self._nexts, self._filter_bits, item, place)
 
-    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Draws]]:
-        """Each block's number and draws, while threads draw the next ones."""
-        drawn: deque[Future[tuple[int, Draws]]] = deque()
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, BLOCKS_AHEAD)) as pool:
-            for number in numbers:
-                with deferred_signals():
-                    drawn.append(pool.submit(self._draw, number))
-                if len(drawn) > BLOCKS_AHEAD:
-                    yield drawn.popleft().result()
-            while drawn:
-                yield drawn.popleft().result()
+    def blocks(self, numbers: Iterable[int]) -> Iterator[Draws]:
+        """The draws of each block, while threads draw the next ones."""
+        threads = min(os.cpu_count() or 1, BLOCKS_AHEAD)
+        return map_ahead(self._draw, numbers, threads, BLOCKS_AHEAD)
 
-    def _draw(self, block: int) -> tuple[int, Draws]:
-        """The number of a block, and its draws, from any place of the stream."""
+    def _draw(self, block: int) -> Draws:
+        """The draws of a block, from any place of the stream."""
         stream = np.random.PCG64(self._seed).advance(block * DRAWS_PER_BLOCK // 2)
         words = stream.random_raw(DRAWS_PER_BLOCK // 2).astype("<u8", copy=False)
-        return block, words.view("<u4")
+        return words.view("<u4")
 
     def move(self, draws: Draws, steps: Int64Array, *, backwards: bool) -> None:
         """Move the numbers through a block, whose steps `_count` has returned."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nanoset_ref.io.threads import map_ahead
 from nanoset_ref.io.types import Int64Array
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
@@ -153,27 +153,14 @@ def encode_in_order(
     """
     free = deque(encode_functions)
 
-    def run(batch: TextBatch) -> EncodedBatch:
+    threads = len(free)
+
+    def run(batch: TextBatch) -> tuple[TextBatch, EncodedBatch]:
         encode = free.popleft()
         try:
-            return encode(batch)
+            return batch, encode(batch)
         finally:
             # also after an error: an earlier batch may still have to take one
             free.append(encode)
 
-    pending: deque[tuple[TextBatch, Future[EncodedBatch]]] = deque()
-    pool = ThreadPoolExecutor(len(encode_functions))
-    try:
-        for batch in batches:
-            pending.append((batch, pool.submit(run, batch)))
-            if len(pending) > 2 * len(encode_functions):
-                first, future = pending.popleft()
-                yield first, future.result()
-        for batch, future in pending:
-            yield batch, future.result()
-    finally:
-        # waits for the running batches only; `shutdown(cancel_futures=True)` would fail if the
-        # interpreter exits while this generator is open
-        for _, future in pending:
-            future.cancel()
-        pool.shutdown()
+    return map_ahead(run, batches, threads, 2 * threads)

@@ -16,6 +16,7 @@ megatron_cards                cards from the arguments of Megatron-LM, and GPT-N
 olmo_core_cards, llm_c_cards  cards from OLMo-core's config.json, and llm.c's arguments
 card_audit, card_comparison   checks of a card; where two cards differ
 stage_reader, bulk_queries    many queries at once
+skipped_rows                  the rows to skip so that a run never reads some documents
 """
 
 import lazy_loader

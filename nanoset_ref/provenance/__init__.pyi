@@ -6,7 +6,6 @@ from .bulk_queries import QueryParser as QueryParser
 from .bulk_queries import answer_queries as answer_queries
 from .bulk_queries import readers_of_card as readers_of_card
 from .bulk_queries import readers_of_segments as readers_of_segments
-from .bulk_queries import rows_to_skip as rows_to_skip
 from .card import Card as Card
 from .card import CardRow as CardRow
 from .card_audit import audit_card as audit_card
@@ -34,5 +33,6 @@ from .passage_search import find_text as find_text
 from .remote_rows import fetch_rows as fetch_rows
 from .run_segments import RunSegment as RunSegment
 from .run_segments import segments_of_config as segments_of_config
+from .skipped_rows import rows_to_skip as rows_to_skip
 from .spread import spread_lines as spread_lines
 from .stage_reader import StageReader as StageReader

@@ -1,19 +1,15 @@
-"""Bulk queries: when a run reads each of a million documents, byte ranges or passages, and which
-rows to skip so that it reads none of them.
-"""
+"""Bulk queries: when a run reads each of a million documents, byte ranges or passages."""
 
 import contextlib
 import itertools
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nanoset_ref.io.types import Int64Array, Json
-from nanoset_ref.orders.base import NO_POSITIONS
+from nanoset_ref.io.types import Int64Array
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import first_occurrences, num_bytes, stop_of
 from nanoset_ref.provenance.passage_search import Passage, PassageSearch
@@ -84,7 +80,7 @@ class QueryParser(NamedTuple):
         """
         firsts = first_occurrences([file.name for file in self.files]).tolist()
         spans = []
-        passages: dict[int, Passage] = {}
+        passages = {}
         for row, line in enumerate(lines):
             match = QUERY.fullmatch(line)
             if match is None:
@@ -238,7 +234,7 @@ def answer_queries(
         ValueError: see `QueryParser.spans`.
     """
     yield ["\t".join(HEADER)]
-    for batch in _batches(lines):
+    for batch in query_batches(lines):
         spans = parser.spans(batch)
         table = []
         for reader in readers:
@@ -256,70 +252,9 @@ def answer_queries(
         yield table
 
 
-def _batches(lines: Iterable[str]) -> Iterator[list[str]]:
+def query_batches(lines: Iterable[str]) -> Iterator[list[str]]:
     """Batches of the lines that are not blank, without the tabs that JSON may have."""
     stripped = (line.strip().replace("\t", " ") for line in lines)
     queries = filter(None, stripped)
     while batch := list(itertools.islice(queries, QUERIES_AT_ONCE)):
         yield batch
-
-
-def rows_to_skip(
-    readers: Sequence[StageReader],
-    parser: QueryParser,
-    lines: Iterable[str],
-) -> list[Json]:
-    """Find the rows that a run must skip so that it never reads the tokens of queries.
-
-    Returns:
-        For each stage {"stage": its name,
-        "rows": the number of its rows to skip,
-        "steps": the number of steps that read them,
-        "first_step": the first step whose rows change, or None,
-        "before": the rows that earlier stages skip in the same order, before this stage begins,
-        "ledger_changes": whether it continues from a ledger of stages that skip rows: then all its
-        rows change, and "ranges" holds only until the ledger is made again,
-        "ranges": the positions, as `SkippingOrder` takes them}
-    """
-    no_span = np.empty((0, 4), dtype=np.int64)
-    spans = np.concatenate([no_span, *map(parser.spans, _batches(lines))])
-    skipped: dict[str, Int64Array] = {}  # positions by order, in the stages so far
-    # the first skipped position, by name and seed of an order
-    first_skipped: dict[tuple[str, int], float] = {}
-    stages = []
-    for reader in readers:
-        _, read_at, _, _ = reader.find(spans).T
-        positions = np.unique(read_at)
-        slots = reader.schedule.slot(positions)
-        steps = np.unique(slots.step).tolist()
-        # the stages of a config have equal orders, but one each
-        key = json.dumps(reader.order.identity, sort_keys=True)
-        earlier = skipped.get(key, NO_POSITIONS)
-        skipped[key] = np.union1d(earlier, positions)
-        before = int(np.sum(earlier < reader.schedule.consumed_train_samples))
-        run = (reader.order.name, reader.order.random_seed)
-        ledger_changes = first_skipped.get(run, math.inf) < reader.order.first_position
-        if len(positions):
-            first_skipped[run] = min(first_skipped.get(run, math.inf), positions[0])
-        first_step = steps[0] if steps else None
-        if before or ledger_changes:
-            first_step = reader.schedule.first_step
-        stages.append(
-            {
-                "stage": reader.name,
-                "rows": len(positions),
-                "steps": len(steps),
-                "first_step": first_step,
-                "before": before,
-                "ledger_changes": bool(ledger_changes),
-                "ranges": _ranges_of(positions),
-            }
-        )
-    return stages
-
-
-def _ranges_of(positions: Int64Array) -> list[list[int]]:
-    """Ascending positions [n] as ranges [start, stop): 3 4 5 9 -> [3, 6], [9, 10]."""
-    breaks = np.flatnonzero(np.diff(positions) > 1) + 1
-    parts = np.split(positions, breaks)
-    return [[int(part[0]), int(part[-1]) + 1] for part in parts if len(part)]

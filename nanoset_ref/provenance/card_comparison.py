@@ -32,7 +32,7 @@ def compare_two_cards(one: Card, two: Card) -> Json:
         line = str(difference).replace(": saved ", ": first ", 1)
         lines.append(line.replace(", now ", ", second "))
     matched = _MatchedSources(one, two)
-    comparison: Json = {
+    comparison = {
         "differences": lines,
         "assumed": matched.assumed,
         "steps": len(steps),

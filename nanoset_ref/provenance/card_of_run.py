@@ -47,10 +47,8 @@ def card_of_segments(
     for segment, nanoset in zip(segments, nanosets, strict=True):
         order = _order(segment.name, nanoset, list(files))
         number = _number_of_order(order, segment, orders)
-        if number == len(orders):
-            orders.append(order)
-        else:
-            orders[number] = order  # longer than before
+        # a new order, or a longer form of an earlier one
+        orders[number : number + 1] = [order]
         numbers.append(number)
     facts = {
         "card": 1,

@@ -42,7 +42,10 @@ def fetch_sizes(
             "or the .idx of a .bin/.idx pair wherever it lies, to where, when or audit (--data)"
         )
     # 1.
-    content = names.read_bytes() if names else _fetch_list(listed["url"])
+    try:
+        content = names.read_bytes() if names else _request(listed["url"], "GET")[1]
+    except OSError as error:
+        raise OSError(f"{error}; give a copy of this list (--names)") from error
     sha256 = hashlib.sha256(content).hexdigest()
     if listed["sha256"] not in (None, sha256):
         raise ValueError(
@@ -61,14 +64,6 @@ def record_sizes(card: Card, sizes: Sequence[Sequence[Any]]) -> None:
     sizes_alone = [size for _, size in sizes]
     card.facts["listed"]["fingerprint"] = fingerprint_of(sizes_alone)
     add_probes(Card(card.facts, sizes))
-
-
-def _fetch_list(address: str) -> bytes:
-    """The content of the list; OSError with the way out if it cannot be fetched."""
-    try:
-        return _request(address, "GET")[1]
-    except OSError as error:
-        raise OSError(f"{error}; give a copy of this list (--names)") from error
 
 
 def addresses_in(text: str, listed: Json) -> list[str]:

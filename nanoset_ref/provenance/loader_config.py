@@ -164,7 +164,7 @@ def source_facts(path: str, header: int = 0) -> Json:
         header: bytes before its ids.
     """
     size = os.path.getsize(path) if os.path.isfile(path) else None
-    facts: Json = {"name": path, "bytes": size}
+    facts = {"name": path, "bytes": size}
     if header:
         facts["first_byte"] = header
     return facts
@@ -193,7 +193,7 @@ def read_command_line(path: PathLike) -> Json:
     # a comment in another encoding changes nothing
     text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     text = text.replace("\\\n", " ")
-    words: dict[str, list[str]] = {}
+    words = {}
     name = None
     try:
         shell_words = shlex.split(text, comments=True)

@@ -141,7 +141,7 @@ def _megatron_order(
 ) -> Json:
     """The order of a run that reads `samples` rows."""
     values = config.values
-    named: Json = {**MEGATRON_DEFAULTS, **config.given, **values}
+    named = {**MEGATRON_DEFAULTS, **config.given, **values}
     name = "megatron"
     options: Json = {"split": str(named["split"]).replace(" ", "")}
     if "is_neox" in values:

@@ -34,7 +34,7 @@ def fetch_rows(
         StorageError, FileNotFoundError: a server does not answer, or has no such file.
     """
     parts = []
-    sizes: dict[str, int] = {}  # of each address, by the card
+    sizes = {}  # of each address, by the card
     for row in rows:
         published = card.published(row.source, row.first_byte, row.end_byte)
         if not published:

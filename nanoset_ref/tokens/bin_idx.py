@@ -121,7 +121,7 @@ class MMapIndexedDataset(Tokens):
         size = version_of_index[0] if version_of_index else 0
         with local_copy(name) as content:
             if should_map(size):
-                index: NDArray[Any] = np.memmap(content, mode="r").view(np.ndarray)
+                index = np.memmap(content, mode="r").view(np.ndarray)
             else:
                 index = np.fromfile(content, np.uint8)
         head = index[: HEADER.size].tobytes()

@@ -81,6 +81,20 @@ def prefix_of(path: PathLike) -> str:
     return os.fspath(location)
 
 
+def bin_of_pair(path: PathLike) -> str | None:
+    """The .bin of a .bin/.idx pair, from any of its names; None for anything else.
+
+    A local pair has an .idx, and the URL of a pair ends in .bin or .idx.
+    """
+    location = location_of(path)
+    if isinstance(location, str):
+        prefix = prefix_of(location)
+        return f"{prefix}.bin" if os.path.lexists(f"{prefix}.idx") else None
+    if location.suffix not in (".bin", ".idx"):
+        return None
+    return os.fspath(location.with_suffix(".bin"))
+
+
 def read_document_offsets(
     path: PathLike, num_documents: int, num_tokens: int
 ) -> Int64Array:

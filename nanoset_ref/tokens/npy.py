@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.paths import (
     FileVersion,
     PathLike,
@@ -217,10 +218,7 @@ class TokenFile(Tokens):
         if document is None or self._labels is None:
             return None
         labels, numbers = self._labels
-        if not 0 <= document < len(numbers):
-            raise IndexError(
-                f"there is no document {document}: there are {len(numbers)}"
-            )
+        document = check_index(document, len(numbers), "document")
         return str(labels[numbers[document]]) or None
 
     @cached_property

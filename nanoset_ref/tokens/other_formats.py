@@ -1,12 +1,11 @@
 """Open files of token ids that are not named .npy."""
 
-import os
 from pathlib import Path
 
 from numpy.typing import DTypeLike
 
-from nanoset_ref.io.paths import in_bucket
 from nanoset_ref.tokens.bin_idx import MMapIndexedDataset
+from nanoset_ref.tokens.companions import bin_of_pair
 from nanoset_ref.tokens.ds import DatatroveFile
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.llm_c_shard import LlmCFile, is_shard
@@ -53,9 +52,7 @@ def _open(
         token_size = None if name is None else DTYPES[name].itemsize
         return DatatroveFile(path, token_size=token_size)
     prefix = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-    # in a bucket the .idx is taken for granted; opening it will tell
-    is_pair = prefix != path if in_bucket(path) else os.path.lexists(f"{prefix}.idx")
-    if is_pair:
+    if bin_of_pair(path):  # in a bucket, opening it will tell
         return MMapIndexedDataset(prefix)
     if path.suffix == ".bin" and path.is_file() and is_shard(path):
         return LlmCFile(path, eos_token_id)

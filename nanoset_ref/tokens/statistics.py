@@ -44,9 +44,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     Raises:
         TokenFileError: the document boundaries are unknown, or a value is not a token id.
     """
-    eos = eos_token_id
-    if eos is None:
-        eos = file.facts.get("eos_token_id")
+    eos = file.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
     offsets = file.require_document_offsets()
     documents = without_padding(file, np.arange(len(offsets) - 1))
     lengths = np.diff(offsets)[documents]
@@ -66,27 +64,24 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
             if len(document) and key in hashes:
                 duplicate_lengths.append(len(document))
             hashes.add(key)
+    num_ids = int(lengths.sum())
+    eos_share = None
+    if eos is not None:
+        eos_share = int(counts[eos : eos + 1].sum()) / max(num_ids, 1)
     return {
         "path": str(file.path),
         "dtype": file.dtype.name,
         "num_tokens": file.num_tokens,
-        "padding_tokens": file.num_tokens - int(lengths.sum()),
+        "padding_tokens": file.num_tokens - num_ids,
         **_length_statistics(lengths),
         "distinct_ids": int(np.count_nonzero(counts)),
         "largest_id": len(counts) - 1,
         "eos_token_id": eos,
-        "eos_share": _share(eos, counts),
+        "eos_share": eos_share,
         "documents_ending_in_eos": None if eos is None else ending_in_eos,
         "duplicate_documents": len(duplicate_lengths),
         "duplicate_tokens": sum(duplicate_lengths),
     }
-
-
-def _share(eos: int | None, counts: Int64Array) -> float | None:
-    """The share of the EOS id in the counts of all ids; None without an EOS id."""
-    if eos is None:
-        return None
-    return int(counts[eos : eos + 1].sum()) / max(int(counts.sum()), 1)
 
 
 def _length_statistics(lengths: Int64Array) -> Statistics:

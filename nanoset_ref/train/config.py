@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from nanoset_ref import preprocess  # loads its modules when they are used
+from nanoset_ref.io.buckets import refuse_fork_workers
 from nanoset_ref.io.checks import unknown_key_problem
 from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
-from nanoset_ref.io.urls import local_path, refuse_fork_workers
+from nanoset_ref.io.urls import local_path
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.train.data_config import (
     SECTION_BY_KEY,
@@ -312,7 +313,7 @@ def _vocabulary_problems(owner: str, size: int, valid: Sections) -> Iterator[str
 
 def _stage_problems(stages: list[DataStage], valid: Sections) -> Iterator[str]:
     """Names and steps that are used twice, and problems of each stage's data."""
-    used: set[Any] = set()
+    used = set()
     for index, stage in enumerate(stages):
         where = f"data_stages[{index}]"
         for field in ("name", "start_training_step"):

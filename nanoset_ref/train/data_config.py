@@ -25,7 +25,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import as_list, location_of
 from nanoset_ref.io.urls import absolute, local_path
 from nanoset_ref.tokens import Tokens, open_tokens
-from nanoset_ref.tokens.companions import prefix_of
+from nanoset_ref.tokens.companions import bin_of_pair
 from nanoset_ref.train.strict_yaml import ConfigError
 
 with extra("train", "a training run"):
@@ -104,15 +104,7 @@ def _weight_by_path(dataset_path: Any) -> dict[str, Any]:
 def _stored_path(path: str) -> str:
     """The absolute path; for a .bin/.idx pair, the path of its .bin under any of its names."""
     path = absolute(path)
-    location = location_of(path)
-    if not isinstance(location, str):
-        # in a bucket the .bin is taken for granted; opening it will tell
-        if location.suffix == ".idx":
-            location = location.with_suffix(".bin")
-        return os.fspath(location)
-    prefix = prefix_of(path)
-    is_pair = os.path.isfile(f"{prefix}.bin") and os.path.isfile(f"{prefix}.idx")
-    return f"{prefix}.bin" if is_pair else path
+    return bin_of_pair(path) or path
 
 
 def without_links(path: str) -> Any:

@@ -144,8 +144,8 @@ class DistributedModel:
             is counted; then all gradients are zero.
         """
         batches = [to_device(batch, self.world.device) for batch in batches]
-        inputs: list[Tensor] = []
-        labels: list[Tensor] = []
+        inputs = []
+        labels = []
         if self.module.is_first:
             inputs = [batch["input_ids"] for batch in batches]
         if self.module.is_last:
@@ -158,7 +158,7 @@ class DistributedModel:
         per_rank = self.world.sum_over_stages(here)
         self.labels_per_rank = per_rank or 1.0  # without labels, the sum is 0
         # 2. and 3. compute the losses and the gradients
-        losses: list[Tensor] = []
+        losses = []
         if self.schedule is None:
             losses = self._accumulate(inputs, labels)
         else:
@@ -197,7 +197,7 @@ class DistributedModel:
         Returns:
             The norm before scaling, the same in all processes.
         """
-        gradients: list[Any] = []
+        gradients = []
         for parameter in self.module.parameters():
             if parameter.grad is not None:
                 gradients.append(parameter.grad)

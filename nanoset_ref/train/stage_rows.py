@@ -61,7 +61,7 @@ def new_record(stage: Stage, predecessor_rows: Any) -> StageRecord:
             None the stage begins at position 0.
     """
     first_position = 0
-    first_reads: list[int] = []
+    first_reads = []
     if predecessor_rows is not None:
         # they were opened up to the last position read
         first_position = len(predecessor_rows)
@@ -84,7 +84,7 @@ def rows_of_stage(stage: Stage, record: StageRecord, num_samples: int) -> Rows:
         return dataset.open(length, num_samples, seed)
     files = [open_tokens(path, dtype) for path, dtype in stage.files.items()]
     sizes = [file.num_samples(length) for file in files]
-    weights: list[float] | None = None
+    weights = None
     # 0.0: a file that only earlier stages read
     configured = [dataset.dataset_path.get(path, 0.0) for path in stage.files]
     if set(configured) != {None}:

@@ -152,7 +152,7 @@ from nanoset_ref.provenance import RunSegment
         ),
         (
             f"show --data m.bin --sequence-length 4 --num-samples {10**18} --position 0",
-            "split_num_samples[0]: should be",
+            "split_num_samples[0] must be below 2**48",
         ),
         (
             "index --data-path m --sequence-length 4 --path-to-cache c --split x",

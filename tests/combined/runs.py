@@ -42,7 +42,7 @@ from nanoset_ref import (
     TensorPointer,
     build_nanoset_dataloader,
 )
-from nanoset_ref.load.nanotron_folders import DataCollatorForCLMWithPositionIds
+from nanoset_ref.load import DataCollatorForCLMWithPositionIds
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.megatron import (
     MegatronCollator,

@@ -201,7 +201,7 @@ def test_indexes_are_built_ahead_and_found(tmp_path, write_corpus, run, monkeypa
     )
     said = run(index_main, "--data-path", one, *common, 2**40, fails=True)
     assert said.endswith(
-        "error: sequence_length: should be less than 2147483648, got 1099511627776\n"
+        "error: sequence_length must be below 2**31, got 1099511627776\n"
     )
     where = ("--data-path", f"{one}=1", f"{two}=3", *common, 4)
     counts = ("--split-num-samples", 40, 9, "none")

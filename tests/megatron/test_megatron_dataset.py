@@ -353,15 +353,15 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
     [
         (
             {"random_seed": 2**32},
-            "^random_seed: should be less than 4294967296, got 4294967296$",
+            r"^random_seed must be below 2\*\*32, got 4294967296$",
         ),
         (
             {"sequence_length": 0, "pad_id": "x"},
-            "^sequence_length: should be .*, got 0; pad_id: should be .*, got 'x'$",
+            "^sequence_length must be at least 1, got 0; pad_id must be an integer, got 'x'$",
         ),
         (
             {"split_num_samples": (1, -2, None)},
-            r"^split_num_samples\[1\]: should be .*, got -2$",
+            r"^split_num_samples\[1\] must be at least 0, got -2$",
         ),
         ({"split": None}, "give data_path with a split"),
         ({"split": "1,2,3,4"}, "up to three numbers"),
@@ -400,7 +400,7 @@ def test_a_blend_that_asks_too_much_says_what_to_do(write_corpus):
             "must name a corpus",
         ),
         ({"reset_position_ids": True}, "give eos_token_id"),
-        ({"eos_token_id": -1}, "eos_token_id: should be at least 0, got -1"),
+        ({"eos_token_id": -1}, "eos_token_id must be at least 0, got -1"),
     ],
 )
 def test_a_config_says_what_is_wrong(fields, message):
