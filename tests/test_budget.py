@@ -80,7 +80,9 @@ GUARDS: Guards = {
         # Then https URLs of clouds, compressed objects, denied access by cloud, ranks that are compared when a
         # stage begins, and tokenizers of cards: 200.
         # Then a fork that waits for a thread which compiles, and lists of encodings: 120.
-        176_120,
+        # Less by 930: names for types of arrays, one "a few in advance" for two loops, one check of a pair's name, of
+        # a whole number and of a fork, and annotations that mypy infers.
+        175_191,
         {},
     ),
     "tokens per line": (
@@ -139,8 +141,8 @@ print(*[m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "
 
 
 def test_a_reader_of_the_plain_loader_opens_few_files() -> None:
-    """What a plain loader over a .npy file imports; files of at most 30 tokens, such as one with the names
-    of two types, are not counted as files.
+    """What a plain loader over a .npy file imports; files of at most 80 tokens, such as one with the names
+    of eight types, are not counted as files.
     """
     found = subprocess.run(
         [sys.executable, "-c", CLOSURE], capture_output=True, text=True, check=True
@@ -148,4 +150,4 @@ def test_a_reader_of_the_plain_loader_opens_few_files() -> None:
     files = {Path(name) for name in found.stdout.split()}
     sizes = [len(module.tokens) for module in MODULES if module.path in files]
     assert sum(sizes) <= 18_000
-    assert len([size for size in sizes if size > 30]) <= 20
+    assert len([size for size in sizes if size > 80]) <= 20

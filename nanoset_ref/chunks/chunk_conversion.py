@@ -31,6 +31,7 @@ from nanoset_ref.chunks.row_format import Row, read_row, row_files
 from nanoset_ref.io.files import write_text, write_together
 from nanoset_ref.io.locks import locked
 from nanoset_ref.io.paths import PathLike, as_list, checksum, read_json
+from nanoset_ref.io.types import Json
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess.tokenization import progress_bar
 from nanoset_ref.tokens import TokenFile, token_dtype_for
@@ -236,7 +237,7 @@ def chunk_tokens(path: Path, vocab_size: int | None) -> TokenFile:
         return TokenFile(target)
 
 
-def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
+def _is_made_of(target: Path, record: Path, inputs: Json) -> bool:
     """Whether a chunk's token file exists and was converted from these inputs."""
     if not target.exists() or not record.exists():
         return False
@@ -246,6 +247,6 @@ def _is_made_of(target: Path, record: Path, inputs: dict[str, Any]) -> bool:
     return False
 
 
-def _with_tokens(inputs: dict[str, Any], target: Path) -> dict[str, Any]:
+def _with_tokens(inputs: Json, target: Path) -> Json:
     """The record of a conversion: its inputs, and the checksum of the token file."""
     return inputs | {"tokens": TokenFile(target).facts.get("checksum")}

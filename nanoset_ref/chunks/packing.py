@@ -19,15 +19,16 @@ from itertools import chain, islice, pairwise, zip_longest
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.types import IntegerArray
 from nanoset_ref.tokens import Tokens
 
 WORKER_BATCH = 512  # rows that a worker of the original script returns at once
 T = TypeVar("T")
 # ids; with best fit, document lengths
-PackedRow = tuple[NDArray[np.integer], list[int] | None]
+PackedRow = tuple[IntegerArray, list[int] | None]
 
 
 class Packer:
@@ -48,10 +49,10 @@ class Packer:
     def __init__(self, row_length: int, *, wrap: bool = True) -> None:
         self.row_length = whole_number(row_length, "row_length", 1)
         self.wrap = wrap
-        self.tail: NDArray[np.integer] = np.empty(0, dtype=np.uint16)
+        self.tail: IntegerArray = np.empty(0, dtype=np.uint16)
         self.cut_tokens = 0
 
-    def add(self, ids: NDArray[np.integer], lengths: ArrayLike) -> NDArray[np.integer]:
+    def add(self, ids: IntegerArray, lengths: ArrayLike) -> IntegerArray:
         """Add documents, and return the rows that became full.
 
         Args:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike, as_list, file_size
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, IntegerArray, Json, Uint8Array
 
 OPENING = re.compile(rb'"token_ids"\s*:\s*\[')
 
@@ -32,13 +31,13 @@ class Row(NamedTuple):
 
 
 def format_row(
-    ids: NDArray[np.integer], source: str, document_lengths: list[int] | None = None
+    ids: IntegerArray, source: str, document_lengths: list[int] | None = None
 ) -> bytes:
     """Format a row, integers [length], byte for byte like Python's `json.dumps`."""
     with extra("text", "preparing a corpus"):
         import orjson
     numbers = orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
-    rest: dict[str, Any] = {"source": source}
+    rest: Json = {"source": source}
     if document_lengths:
         rest["document_lengths"] = document_lengths
     return b'{"token_ids": %b, %b\n' % (numbers, json.dumps(rest)[1:].encode())
@@ -102,7 +101,7 @@ def _are_document_lengths(lengths: Any, count: int) -> bool:
 
 
 @njit
-def _read_ids(text: NDArray[np.uint8], ids: Int64Array) -> int:
+def _read_ids(text: Uint8Array, ids: Int64Array) -> int:
     """Parse `1, 20, 300,` into `ids`; return their number, or 0 for anything else.
 
     Args:

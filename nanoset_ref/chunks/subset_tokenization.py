@@ -26,7 +26,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,6 +49,7 @@ from nanoset_ref.chunks.tokenize_config import TEXT_COLUMNS, TokenizeConfig
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.paths import PathLike, checksum
+from nanoset_ref.io.types import Json
 from nanoset_ref.io.urls import local_path
 from nanoset_ref.preprocess import (
     Encoder,
@@ -217,7 +217,7 @@ class _TokenizeJob:
         self,
         sources: list[TextSource],
         encoder: Encoder,
-        facts: dict[str, Any],
+        facts: Json,
         num_workers: int,
     ) -> tuple[list[Path], Counter[str]]:
         """Write a token file per source; return their paths and the counts of all."""
@@ -259,9 +259,7 @@ class _TokenizeJob:
             )
         return encoder
 
-    def _pack(
-        self, paths: list[Path], encoder: Encoder, counts: Counter[str]
-    ) -> dict[str, Any]:
+    def _pack(self, paths: list[Path], encoder: Encoder, counts: Counter[str]) -> Json:
         """Pack the token files into rows, and remove the files that `format` leaves out.
 
         Returns:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-# each loads its modules when used
 from nanoset_ref import preprocess, provenance, tokens, train
 from nanoset_ref.cli.arguments import UsageError
 from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.error_text import pluralize, shorten_paths
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
+
+# each loads its modules when used
+from nanoset_ref.io.types import Json
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def show_public_rows(
     options.print_result(texts, *lines)
 
 
-def show_skipped_rows(options: FileOptions, stages: list[dict[str, Any]]) -> None:
+def show_skipped_rows(options: FileOptions, stages: list[Json]) -> None:
     """Print what `provenance.rows_to_skip` found in each stage."""
     lines = []
     for stage in stages:
@@ -126,7 +128,7 @@ def show_card_audit(options: FileOptions, card: Card) -> int:
     for field in ("inferred", "unknown"):
         lines += [f"  {field}: {text}" for text in card.facts[field]]
     ok = all(check["holds"] for check in checks)
-    result: dict[str, Any] = {"ok": ok, "checks": checks, "uneven": None, "spread": []}
+    result: Json = {"ok": ok, "checks": checks, "uneven": None, "spread": []}
     if ok:
         paths = shorten_paths([source["name"] for source in card.sources])
         result["uneven"] = provenance.uneven_in_card(card)

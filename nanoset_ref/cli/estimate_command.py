@@ -169,7 +169,7 @@ def estimate(
         gpus = gpus or schedule.dp_size
     steps = sum(stage.steps for stage in stages)
     num_tokens = sum(stage.tokens for stage in stages)
-    total: dict[str, Any] = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
+    total: Json = {"steps": steps, "tokens": num_tokens, "gpus": gpus}
     line = f"total: {steps:,} steps, {num_tokens:,} tokens on {pluralize(gpus, 'GPU')}"
     seconds = None
     if tokens_per_second:

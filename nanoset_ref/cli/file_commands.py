@@ -15,6 +15,7 @@ from nanoset_ref.cli.arguments import NotNegative, Positive, UsageError, share_o
 from nanoset_ref.io.error_text import redact
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
+from nanoset_ref.io.types import Json
 
 if TYPE_CHECKING:
     from nanoset_ref.tokens import Tokens
@@ -132,7 +133,7 @@ def verify(
     """
     from nanoset_ref.tokens.verification import write_seal  # only --seal needs it
 
-    results: list[dict[str, Any]] = []
+    results: list[Json] = []
     for file in tokens.without_companions(files):
         try:
             opened = options.open(file)
@@ -250,9 +251,7 @@ def split(
     options.show_written(*parts)
 
 
-def _facts_of_eos(
-    eos_token_id: int | None, sources: Sequence[Tokens]
-) -> dict[str, Any]:
+def _facts_of_eos(eos_token_id: int | None, sources: Sequence[Tokens]) -> Json:
     """The facts of a manifest that follow from the EOS id."""
     appended = eos_token_id is not None and _all_end_with(eos_token_id, sources)
     return {"eos_token_id": eos_token_id, "appended_eod": appended}

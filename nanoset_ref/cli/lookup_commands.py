@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from nanoset_ref import provenance  # loads its modules when they are used
 from nanoset_ref.cli.arguments import NotNegative, UsageError
 from nanoset_ref.cli.card_commands import (
@@ -26,6 +24,7 @@ from nanoset_ref.cli.run_options import (
 )
 from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.paths import as_path
+from nanoset_ref.io.types import Array, Json
 from nanoset_ref.load.schedule import Slot
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from nanoset_ref.provenance import RunSegment
     from nanoset_ref.tokens import Tokens
 
-Ids = NDArray[Any]
-Answer = tuple[dict[str, Any], str]  # as JSON, and as a line of text
+Answer = tuple[Json, str]  # as JSON, and as a line of text
 # (file, document, tokens [start, stop) of it; None: all)
 DocumentRange = tuple[int, int, tuple[int, int] | None]
 
@@ -91,7 +89,7 @@ def show(
     options.print_result(texts, *lines)
 
 
-def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
+def _row(dataset: Rows, position: int) -> tuple[Tokens, Array]:
     """The file of a row, and its ids."""
     file = dataset.files[dataset.origin(position).source]
     return file, dataset[position]["input_ids"]
@@ -99,7 +97,7 @@ def _row(dataset: Rows, position: int) -> tuple[Tokens, Ids]:
 
 def _document_or_sample(
     dataset: Rows, source: int, document: int | None, sample: int
-) -> tuple[str, Tokens, Ids]:
+) -> tuple[str, Tokens, Array]:
     """The name, the file and the ids of a document, or else of a sample."""
     from nanoset_ref import Nanoset  # only files need it
 

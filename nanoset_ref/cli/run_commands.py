@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref import provenance, tokens, train  # each loads its modules when used
 from nanoset_ref.cli.arguments import NotNegative, Positive
@@ -18,6 +17,7 @@ from nanoset_ref.cli.run_options import RunOptions, segment_at, step_given_once
 from nanoset_ref.io.files import atomic_write
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input
 from nanoset_ref.io.paths import read_json
+from nanoset_ref.io.types import Array
 
 if TYPE_CHECKING:
     from nanoset_ref.load.nanoset import Nanoset
@@ -37,7 +37,7 @@ class StepRows(NamedTuple):
     num_rows: int
     row_length: int
     dtype: np.dtype[Any]
-    batches: Iterator[NDArray[Any]]
+    batches: Iterator[Array]
 
 
 def replay(
@@ -92,9 +92,7 @@ def replay(
     )
 
 
-def _print_rows(
-    options: RunOptions, numbers: range, batches: Iterator[NDArray[Any]]
-) -> None:
+def _print_rows(options: RunOptions, numbers: range, batches: Iterator[Array]) -> None:
     """Print the rows of steps, one row per line."""
     results = []
     lines = []

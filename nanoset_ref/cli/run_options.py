@@ -8,9 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from numpy.typing import NDArray
-
-# each loads its modules when used
 from nanoset_ref import megatron, preprocess, provenance, tokens, train
 from nanoset_ref.cli.arguments import (
     NotNegative,
@@ -20,6 +17,9 @@ from nanoset_ref.cli.arguments import (
     paths_and_weights,
 )
 from nanoset_ref.cli.file_commands import FileOptions
+
+# each loads its modules when used
+from nanoset_ref.io.types import Array
 from nanoset_ref.load.schedule import Layout, Schedule
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class RunOptions(FileOptions):
         except (OSError, ValueError) as error:
             raise ValueError(f"{error}; or name another with --tokenizer") from error
 
-    def decode(self, file: Tokens, ids: NDArray[Any]) -> str:
+    def decode(self, file: Tokens, ids: Array) -> str:
         """The text of some ids."""
         return self.tokenizer_of(file).decode(ids.tolist())
 

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io import buckets
 from nanoset_ref.io.checks import normalize_indices
@@ -38,7 +37,7 @@ from nanoset_ref.io.object_versions import (
     read_range,
 )
 from nanoset_ref.io.threads import thread_map
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.io.urls import BucketPath, local_path
 
 THREADS = 64
@@ -100,7 +99,7 @@ class BucketIds:
         content = fetch([(self, start, start + size) for start in starts])
         return np.frombuffer(b"".join(content), self.dtype).reshape(indices.shape)[()]
 
-    def read_spans(self, spans: Int64Array) -> NDArray[Any]:
+    def read_spans(self, spans: Int64Array) -> Array:
         """The ids of each span [start, stop), back to back, by one round of requests."""
         extents = [
             (self, first, min(first + PIECE_BYTES, end))

@@ -12,8 +12,6 @@ Which version of an object is read: `io.object_versions`. Reading it as an array
 `io.bucket_ranges`. Caching pieces of it: `io.object_cache`. Writing: `io.uploads`.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

@@ -25,16 +25,16 @@ from typing import IO, Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from nanoset_ref.io.files import atomic_write_set, make_folder
 from nanoset_ref.io.locks import locked
 from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import PathLike, checksum_of_set, read_json
+from nanoset_ref.io.types import Array, Json
 from nanoset_ref.io.urls import local_path
 
 FORMAT_VERSION = 6  # of entries
-Arrays = Sequence[NDArray[Any]]
+Arrays = Sequence[Array]
 
 
 class IndexCacheWarning(UserWarning):
@@ -43,7 +43,7 @@ class IndexCacheWarning(UserWarning):
 
 def load_or_build(
     folder: PathLike | None,
-    description: dict[str, Any],
+    description: Json,
     names: Sequence[str],
     build: Callable[[], Arrays],
 ) -> Arrays:
@@ -127,7 +127,7 @@ def _write(arrays: Arrays, text: str, paths: Sequence[Path], entry: Path) -> Non
         )
 
 
-def _record(text: str, files: Sequence[PathLike]) -> dict[str, Any]:
+def _record(text: str, files: Sequence[PathLike]) -> Json:
     """The content of the .json of an entry whose arrays are in these files."""
     return {"description": json.loads(text), "seal": checksum_of_set(text, *files)}
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nanoset_ref.io.types import Array
 
 
-def check_not_truncated(*arrays: NDArray[Any]) -> None:
+def check_not_truncated(*arrays: Array) -> None:
     """Raise OSError if the file behind a mapped array was truncated after it was mapped.
 
     Reading beyond the end of the file would end the process without a message. A file that was

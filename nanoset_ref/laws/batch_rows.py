@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nanoset_ref.io.types import Array
 from nanoset_ref.laws.corpora import ROW_LENGTH, tokens_of_rows
 
 # fields that may hold the rows
@@ -40,7 +40,7 @@ def rows_in(batch: Any, format: str) -> tuple[Any, ...]:
     return tuple(rows)
 
 
-def _arrays(batch: Any) -> Iterator[NDArray[Any]]:
+def _arrays(batch: Any) -> Iterator[Array]:
     """Yield the arrays of a batch that identify its rows."""
     if isinstance(batch, Mapping):
         known = [name for name in FIELD_NAMES if name in batch]
@@ -75,7 +75,7 @@ def _are_labels(labels: Any, inputs: Any) -> bool:
     return bool(is_same.all() or (is_shifted.size and is_shifted.all()))
 
 
-def _rows_of_line(line: NDArray[Any]) -> list[Any]:
+def _rows_of_line(line: Array) -> list[Any]:
     """The numbers of whole rows in a line of tokens, or else the tokens as text."""
     tokens = line[: len(line) - len(line) % ROW_LENGTH]
     tokens = tokens[tokens >= ROW_LENGTH]

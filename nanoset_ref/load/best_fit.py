@@ -31,14 +31,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Float64Array, Int64Array, Json
 from nanoset_ref.load.document_spans import concatenated_ranges
 from nanoset_ref.load.joined_rows import JoinedRows
 from nanoset_ref.load.nanoset import Nanoset
@@ -197,7 +196,7 @@ class PackedNanoset(JoinedRows, Nanoset):
     def __init__(
         self,
         dataset_paths: PathLike | Tokens | Sequence[PathLike | Tokens],
-        dataset_weights: Sequence[float] | NDArray[np.float64] | None,
+        dataset_weights: Sequence[float] | Float64Array | None,
         sequence_length: int,
         train_split_num_samples: int | None = None,
         random_seed: int = 1234,
@@ -285,7 +284,7 @@ class PackedNanoset(JoinedRows, Nanoset):
         rows = np.searchsorted(row_offsets, pieces, side="right") - 1
         return np.unique(rows).tolist()
 
-    def _plan_without_probes(self) -> dict[str, Any]:
+    def _plan_without_probes(self) -> Json:
         """See `Rows._plan_without_probes`; with the boundaries that decide the packing."""
         description = super()._plan_without_probes()
         description["rows"] |= {"packing": "best-fit", "pad_id": self._pad_id_in_rows()}

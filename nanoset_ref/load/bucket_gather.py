@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.bucket_ranges import BucketIds, fetch
 from nanoset_ref.io.memory import check_not_truncated
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int32Array, Int64Array
 from nanoset_ref.load.gather import refuse_wide_ids
 from nanoset_ref.tokens import Tokens
 
@@ -29,7 +28,7 @@ class BucketGatherer:
         self._files = files
 
     def __call__(
-        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: Int32Array
     ) -> None:
         length = out.shape[1]
         extents = []

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.types import Array, BoolArray
 from nanoset_ref.load.rows import SampleBlock
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RowBlock(NamedTuple):
 
     rows: torch.Tensor
     batch_size: int
-    starts: NDArray[np.bool_] | None = None
+    starts: BoolArray | None = None
     copy_tensor: Callable[[torch.Tensor], torch.Tensor] = torch.clone
 
 
@@ -256,8 +256,8 @@ class DataCollatorForCLM(Collator):
     def _document_fields(
         self,
         documents: DocumentOptions,
-        ids: NDArray[Any],
-        starts: NDArray[np.bool_] | None,
+        ids: Array,
+        starts: BoolArray | None,
     ) -> Batch:
         """Fields about documents; one that only another rank holds is a TensorPointer to it."""
         fields = as_tensors(documents.fields(ids, starts))

@@ -31,10 +31,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import numba_lock
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int32Array, Int64Array, Uint8Array
 from nanoset_ref.load.gather import OpenFiles, truncation_error
 from nanoset_ref.tokens import Tokens
 
@@ -51,7 +50,7 @@ MAX_IDLE_QUEUES = 4  # that a process keeps; threads that read at once make more
 SYSTEM_CALLS = {"x86_64": (206, 209, 208, 207), "aarch64": (0, 2, 4, 1)}
 
 # queues of this process that are not in use, each with the memory that it reads into
-_idle_queues: list[tuple[int, NDArray[np.uint8]]] = []
+_idle_queues: list[tuple[int, Uint8Array]] = []
 # the queues are destroyed after the last of these
 _gatherers: weakref.WeakSet[DirectGatherer] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_idle_queues.clear)  # a queue belongs to one process
@@ -89,7 +88,7 @@ class DirectGatherer:
         return DirectGatherer, (self._files,)
 
     def __call__(
-        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: Int32Array
     ) -> None:
         """See `PageCacheGatherer.__call__`.
 
@@ -105,7 +104,7 @@ class DirectGatherer:
         descriptors: Int64Array,
         sources: Int64Array,
         first_tokens: Int64Array,
-        out: NDArray[np.int32],
+        out: Int32Array,
     ) -> None:
         """Read rows of files that are open, at `descriptors`; see `__call__`."""
         itemsizes = self._open_files.itemsizes[sources]
@@ -134,7 +133,7 @@ class DirectGatherer:
 
 
 def _read_in_python(
-    memory: NDArray[np.uint8], reads: Sequence[Int64Array], out: NDArray[np.int32]
+    memory: Uint8Array, reads: Sequence[Int64Array], out: Int32Array
 ) -> int:
     """Do what the kernel does, row by row; see `direct_kernel.read_rows`.
 
@@ -156,7 +155,7 @@ def _read_in_python(
 
 
 @contextlib.contextmanager
-def _queue(min_bytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+def _queue(min_bytes: int) -> Iterator[tuple[int, Uint8Array]]:
     """A queue of this process and the memory that it reads into, at least `min_bytes`."""
     try:
         context, memory = _idle_queues.pop()
@@ -198,7 +197,7 @@ def _system_call(which: int, *arguments: Any) -> int:
     return int(ctypes.CDLL(None).syscall(number, *arguments))
 
 
-def _huge_pages(size: int) -> NDArray[np.uint8]:
+def _huge_pages(size: int) -> Uint8Array:
     """`size` bytes, aligned to a huge page; into small pages the disk sends a third less."""
     memory = mmap.mmap(
         -1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS

@@ -20,13 +20,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
 from nanoset_ref.io.error_text import short_repr
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.io.types import Array, BoolArray, Int32Array, Int64Array, Json
 from nanoset_ref.load.document_spans import concatenated_ranges
 from nanoset_ref.load.rows import Rows, Starts
 from nanoset_ref.orders.base import NO_POSITIONS
@@ -34,7 +33,7 @@ from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.companions import DAMAGED_BOUNDARIES
 
 
-def starts_after_eos(rows: NDArray[Any], eos_token_id: int) -> Starts:
+def starts_after_eos(rows: Array, eos_token_id: int) -> Starts:
     """Documents begin after each EOS id: bool [B, W], from integers [B, W]."""
     starts = np.ones(rows.shape, dtype=np.bool_)
     np.equal(rows[:, :-1], eos_token_id, out=starts[:, 1:])
@@ -110,12 +109,12 @@ def position_ids(starts: Starts) -> Int64Array:
     return positions
 
 
-def loss_mask(starts: Starts) -> NDArray[np.bool_]:
+def loss_mask(starts: Starts) -> BoolArray:
     """True where the label (the next token) is in the input's document: bool [B, W - 1]."""
     return ~starts[:, 1:]
 
 
-def cu_seqlens(starts: Starts) -> tuple[NDArray[np.int32], int]:
+def cu_seqlens(starts: Starts) -> tuple[Int32Array, int]:
     """The rows as one packed sequence of B * W tokens.
 
     Returns:
@@ -127,7 +126,7 @@ def cu_seqlens(starts: Starts) -> tuple[NDArray[np.int32], int]:
     return edges, int(longest)
 
 
-def attention_mask(starts: Starts) -> NDArray[np.bool_]:
+def attention_mask(starts: Starts) -> BoolArray:
     """bool [B, 1, W, W]: True where a query (third axis) must not see a key (fourth), because it
     comes later or is in another document.
     """
@@ -209,7 +208,7 @@ class DocumentOptions:
         }
         return [name for name, is_bounded in bounded.items() if is_bounded]
 
-    def fields(self, rows: NDArray[Any], starts: Starts | None = None) -> Json:
+    def fields(self, rows: Array, starts: Starts | None = None) -> Json:
         """The fields asked for, of rows [B, S + 1]: S inputs, and the labels one token later.
 
         Raises:

@@ -27,12 +27,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import memory_limit
 from nanoset_ref.io.njit import numba_lock
 from nanoset_ref.io.paths import in_bucket
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int32Array, Int64Array
 from nanoset_ref.tokens import Tokens
 
 MAX_PYTHON_ROWS_PER_CALL = 256  # rows that may be read without the kernel
@@ -49,7 +48,7 @@ class Gatherer(Protocol):
     block_factor: int
 
     def __call__(
-        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: Int32Array
     ) -> None:
         """See `PageCacheGatherer.__call__`."""
 
@@ -84,7 +83,7 @@ class PageCacheGatherer:
         return PageCacheGatherer, (self._files,)
 
     def __call__(
-        self, sources: Int64Array, first_tokens: Int64Array, out: NDArray[np.int32]
+        self, sources: Int64Array, first_tokens: Int64Array, out: Int32Array
     ) -> None:
         """Fill each row of `out` with ids of its file, from a given token on.
 
@@ -133,7 +132,7 @@ class PageCacheGatherer:
         descriptors: Int64Array,
         sources: Int64Array,
         first_tokens: Int64Array,
-        out: NDArray[np.int32],
+        out: Int32Array,
     ) -> int:
         """Do what the kernel does, row by row.
 

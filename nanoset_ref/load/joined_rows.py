@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import in_bucket
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.load.document_spans import document_spans
 from nanoset_ref.load.rows import Rows, Span, Starts
 from nanoset_ref.tokens import Tokens
@@ -32,7 +31,7 @@ class JoinedRows(Rows):
         The pieces of a row lie back to back, from column 0 on.
         """
 
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: Array) -> None:
         """See `Rows.fill`."""
         if self.padded:
             out[:] = self.pad_id
@@ -60,7 +59,7 @@ class JoinedRows(Rows):
         return spans
 
 
-def copy_from_file(file: Tokens, pieces: Int64Array, out: NDArray[Any]) -> None:
+def copy_from_file(file: Tokens, pieces: Int64Array, out: Array) -> None:
     """Copy pieces of rows out of a mapped file or an object in a bucket; see `copy_pieces`.
 
     Raises:

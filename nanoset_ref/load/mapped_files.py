@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Uint8Array
 from nanoset_ref.load.gather import OpenFiles
 from nanoset_ref.load.gather_kernel import REGION_BYTES
 from nanoset_ref.tokens import Tokens
@@ -37,7 +37,7 @@ class FileArrays(NamedTuple):
     itemsizes: Int64Array
     header_bytes: Int64Array
     first_regions: Int64Array
-    visited: NDArray[np.uint8]
+    visited: Uint8Array
 
 
 class MappedFiles:

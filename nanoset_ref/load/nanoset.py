@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.memory import gc_paused
 from nanoset_ref.io.paths import PathLike, as_list
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Float64Array, Int64Array, Json
 from nanoset_ref.load.gather import choose_gatherer
 from nanoset_ref.load.rows import (
     Origin,
@@ -185,7 +185,7 @@ class Nanoset(Rows):
 
     # ---- reading
 
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: Array) -> None:
         """See `Rows.fill`."""
         sources, samples = self.order.lookup(positions)
         self._gather(sources, samples * self.strides[sources], out)
@@ -279,7 +279,7 @@ class Nanoset(Rows):
     # ---- the index, for inspection
 
     @property
-    def dataset_weights(self) -> NDArray[np.float64]:
+    def dataset_weights(self) -> Float64Array:
         """float64 [number of files], normalized to the sum 1."""
         return self.order.dataset_weights
 
@@ -332,7 +332,7 @@ class Nanoset(Rows):
 
     # ---- identity
 
-    def _plan_without_probes(self) -> dict[str, Any]:
+    def _plan_without_probes(self) -> Json:
         """See `Rows._plan_without_probes`."""
         from nanoset_ref.orders.plans import describe_file  # only plans need it
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.load.schedule import Layout, Schedule
 
 logger = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class ResumableBatchSampler(Iterable[Sequence[int]]):
         """{"consumed_train_samples": int}, the samples in all batches yielded so far."""
         return {"consumed_train_samples": self.consumed_train_samples}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Json) -> None:
         """Continue after the samples that `state` counts."""
         self.consumed_train_samples = consumed_in(state)
 

@@ -16,23 +16,22 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import check_index, normalize_indices
-from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.io.types import Array, BoolArray, Int64Array, Json
 from nanoset_ref.tokens import Tokens
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    class _TorchDataset(Dataset[dict[str, NDArray[Any]]], ABC): ...
+    class _TorchDataset(Dataset[dict[str, Array]], ABC): ...
 
 else:
     # torch's DataLoader accepts anything with `__len__` and `__getitem__`; only its type hints
     # require Dataset. Importing torch takes seconds; questions about rows need not wait for that.
     _TorchDataset = ABC
 
-Starts = NDArray[np.bool_]  # [n, row_length], True where a document begins
+Starts = BoolArray  # [n, row_length], True where a document begins
 
 
 class Origin(NamedTuple):
@@ -91,7 +90,7 @@ class SourceUse:
     tail_tokens: int
 
 
-class SampleBlock(list[dict[str, NDArray[Any]]]):
+class SampleBlock(list[dict[str, Array]]):
     """Several samples in one buffer: a list of {"input_ids": [row_length]} whose arrays are views.
 
     Args:
@@ -100,7 +99,7 @@ class SampleBlock(list[dict[str, NDArray[Any]]]):
     """
 
     def __init__(
-        self, rows: NDArray[Any], find_starts: Callable[[], Starts] | None = None
+        self, rows: Array, find_starts: Callable[[], Starts] | None = None
     ) -> None:
         super().__init__({"input_ids": row} for row in rows)
         self.rows = rows
@@ -163,7 +162,7 @@ class Rows(_TorchDataset):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def fill(self, positions: Int64Array, out: NDArray[Any]) -> None:
+    def fill(self, positions: Int64Array, out: Array) -> None:
         """Write the rows at `positions` into `out`. Both are unchecked; `read` checks.
 
         Args:
@@ -226,7 +225,7 @@ class Rows(_TorchDataset):
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """How positions [start, stop) use each file."""
 
-    def read(self, positions: Int64Array) -> NDArray[Any]:
+    def read(self, positions: Int64Array) -> Array:
         """The rows at `positions`, int64 [n], as [n, row_length] of `row_dtype`.
 
         Args:
@@ -260,7 +259,7 @@ class Rows(_TorchDataset):
             )
         return positions
 
-    def __getitem__(self, k: int) -> dict[str, NDArray[Any]]:
+    def __getitem__(self, k: int) -> dict[str, Array]:
         """Sample k, {"input_ids": [row_length]}; a negative k counts from the end."""
         return self.__getitems__([operator.index(k)])[0]
 

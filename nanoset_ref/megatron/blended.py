@@ -5,13 +5,12 @@ Source: NVIDIA Megatron-LM, megatron/core/datasets/blended_dataset.py (core_v0.1
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
 from nanoset_ref.io.memory import check_not_truncated
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.megatron.dataset import MegatronNanoset
 from nanoset_ref.megatron.index.three_indexes import blend_samples
 from nanoset_ref.megatron.megatron_rows import ALGORITHM, MegatronRows, PartSamples
@@ -127,7 +126,7 @@ class BlendedNanoset(MegatronRows):
             rows = np.flatnonzero(sources == source)
             yield source, rows, samples[rows]
 
-    def _plan_without_probes(self) -> dict[str, Any]:
+    def _plan_without_probes(self) -> Json:
         """See `Rows._plan_without_probes`: the plans of the parts, and the blend."""
         parts = [part._plan_without_probes() for part in self.datasets]
         order = {

@@ -6,12 +6,11 @@ Source: NVIDIA Megatron-LM, megatron/core/datasets/gpt_dataset.py (core_v0.16.1)
 import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from nanoset_ref.io.index_cache import Arrays, load_or_build
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.megatron.index.three_indexes import build_mappings, plan_epochs
 from nanoset_ref.megatron.megatron_rows import ALGORITHM, MegatronRows, PartSamples
 from nanoset_ref.megatron.nanoset_config import NanosetConfig
@@ -144,7 +143,7 @@ class MegatronNanoset(MegatronRows):
         return [(0, np.arange(len(positions)), positions)]
 
     @property
-    def _index_facts(self) -> dict[str, Any]:
+    def _index_facts(self) -> Json:
         """Everything that determines the indexes, except the .idx."""
         config = self.config
         return {
@@ -155,7 +154,7 @@ class MegatronNanoset(MegatronRows):
             **dataclasses.asdict(self.epochs),
         }
 
-    def _plan_without_probes(self) -> dict[str, Any]:
+    def _plan_without_probes(self) -> Json:
         """See `Rows._plan_without_probes`."""
         file = describe_file(self.corpus) | {"idx": self.corpus.idx_checksum}
         return {

@@ -23,13 +23,12 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.cli.command import command_line, run
 from nanoset_ref.io.files import write_together
 from nanoset_ref.io.overwriting import refuse_existing
 from nanoset_ref.io.paths import PathLike, as_list
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.preprocess import (
     Backend,
     Counts,
@@ -75,7 +74,7 @@ def document_sink(
         f"{path_prefix}.bin", dtype, overwrite=overwrite
     ) as builder:
 
-        def write(ids: NDArray[Any], lengths: Int64Array) -> None:
+        def write(ids: Array, lengths: Int64Array) -> None:
             full = lengths != only_eod
             builder.write(ids[np.repeat(full, lengths)], lengths * full)
             sink.num_documents += len(lengths)

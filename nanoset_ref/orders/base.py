@@ -25,17 +25,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import check_index, normalize_indices, whole_number
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Array, Float64Array, IntegerArray, Json
 from nanoset_ref.io.types import Int64Array as Int64Array
-from nanoset_ref.io.types import Json
 
 Pairs = tuple[Int64Array, Int64Array]  # sources and samples, [n] each
 # indices of the wanted pairs, and the positions that read them, [n] each
 Matches = tuple[Int64Array, Int64Array]
-Weights = Sequence[float] | NDArray[np.float64]
+Weights = Sequence[float] | Float64Array
 NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
@@ -295,14 +294,14 @@ class Order(ABC):
             coverage.append((distinct, most_reads))
         return coverage
 
-    def reads_of_samples(self, start: int, stop: int) -> list[NDArray[np.integer]]:
+    def reads_of_samples(self, start: int, stop: int) -> list[IntegerArray]:
         """How often positions [start, stop) read each sample: per source, integers [length]."""
         # only the inverse and counts need it
         from nanoset_ref.orders.inverse import reads_of_samples
 
         return reads_of_samples(self, start, stop)
 
-    def pairs(self, instances: NDArray[Any]) -> Pairs:
+    def pairs(self, instances: Array) -> Pairs:
         """Sources and samples, int64 [n] each, of instances: integers [n]."""
         return pairs_of(self.source_offsets, instances)
 
@@ -345,7 +344,7 @@ class ListedOrder(Order):
     A subclass sets `instances`, integers [n]; usually in `build`.
     """
 
-    instances: NDArray[Any]
+    instances: Array
 
     def lookup(self, positions: Int64Array) -> Pairs:
         """See `Order.lookup`."""
@@ -398,7 +397,7 @@ def pairs_of(source_offsets, instances):
     return sources, samples
 
 
-def normalize_weights(weights: Weights, num_sources: int) -> NDArray[np.float64]:
+def normalize_weights(weights: Weights, num_sources: int) -> Float64Array:
     """Divide weights by their sum in float64, exactly as Nanotron does (the last bit decides ties).
 
     Raises:

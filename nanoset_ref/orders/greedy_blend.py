@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Float64Array, Int64Array
 
 FEW_GROUPS = 32  # up to this many groups are all compared at every position
 
@@ -31,7 +31,7 @@ def furthest_behind(weights, taken, limits, t):
 
 def blend_epoch(
     lengths: Int64Array,
-    weights: NDArray[np.float64],
+    weights: Float64Array,
     source_offsets: Int64Array,
     instances: NDArray[np.unsignedinteger],
 ) -> None:
@@ -49,7 +49,7 @@ def blend_epoch(
 
 
 def groups_of(
-    weights: NDArray[np.float64], lengths: Int64Array
+    weights: Float64Array, lengths: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Sources of equal weight: their numbers, group by group, and where each group ends.
 

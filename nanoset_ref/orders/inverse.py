@@ -3,9 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, IntegerArray
 from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order
 
 POSITIONS_AT_ONCE = 1 << 20
@@ -97,7 +96,7 @@ def reads_of_samples(
     order: Order,
     start: int,
     stop: int,
-) -> list[NDArray[np.integer]]:
+) -> list[IntegerArray]:
     """See `Order.reads_of_samples`."""
     scanned = range(start, stop)
     period = stop  # no position comes twice

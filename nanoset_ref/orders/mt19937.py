@@ -9,19 +9,18 @@ the misses overlap. Drawing the whole permutation first would double the memory.
 """
 
 import sys
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Array
 
 WORDS = 624  # in the state of MT19937, and draws between two twists
 MAX_LENGTH = 2**32  # longer arrays need two words per draw
 MIN_NUMBA_LENGTH = 2**20  # NumPy shuffles fewer elements before numba is imported
 
 
-def shuffle(seed: int, *arrays: NDArray[Any]) -> None:
+def shuffle(seed: int, *arrays: Array) -> None:
     """Shuffle 1-d arrays in place, one after another, as one ``RandomState(seed)`` does.
 
     The seed is 0 .. 2**32 - 1. NumPy itself shuffles them if one has more than 2**32 elements, or

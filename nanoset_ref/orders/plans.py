@@ -31,10 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
-from nanoset_ref.io.types import Json
+from nanoset_ref.io.types import Array, Json
 from nanoset_ref.tokens.interface import Tokens
 
 Plan = Json
@@ -107,7 +106,7 @@ def describe_file(file: Tokens) -> Json:
     }
 
 
-def hash_rows(rows: NDArray[Any]) -> list[str]:
+def hash_rows(rows: Array) -> list[str]:
     """A hash of the ids of each row, whatever their dtype."""
     rows = np.ascontiguousarray(rows, dtype="<i8")
     return [xxhash.xxh3_64_hexdigest(row.data) for row in rows]
@@ -119,7 +118,7 @@ def fingerprint_of(facts: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def fingerprint_of_rows(plan: Json, rows: NDArray[Any]) -> str:
+def fingerprint_of_rows(plan: Json, rows: Array) -> str:
     """The `fingerprint_of` a plan without probes, and of the rows that probe it."""
     return fingerprint_of([PLAN_VERSION, comparable_part(plan), hash_rows(rows)])
 

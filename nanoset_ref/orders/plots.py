@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.html_table import html_table
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Float64Array, Int64Array
 from nanoset_ref.orders.base import Order
 
-Floats = NDArray[np.float64]
 # label, sources and color of sources that are drawn as one
 Group = tuple[str, list[int], str]
 NUM_BINS = 60
@@ -50,11 +48,11 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def draw_sources(
-    sources_at: Callable[[Int64Array], NDArray[Any]],
+    sources_at: Callable[[Int64Array], Array],
     positions: range,
     names: Sequence[str],
     sizes: Int64Array,
-    shares: Floats | None,
+    shares: Float64Array | None,
     title: str,
 ) -> Any:
     """Draw the share of each source along a range of positions, and how often each is read in it.
@@ -146,7 +144,7 @@ def _count(
     return np.array(counts)
 
 
-def _groups(names: Sequence[str], read: Floats) -> list[Group]:
+def _groups(names: Sequence[str], read: Float64Array) -> list[Group]:
     """The sources that are read most, in their own order, and all others as one group."""
     shown = MAX_SHOWN
     if len(names) == shown + 1:
@@ -168,9 +166,9 @@ def _groups(names: Sequence[str], read: Floats) -> list[Group]:
 def _draw_shares(
     axes: Any,
     edges: Int64Array,
-    fractions: Floats,
+    fractions: Float64Array,
     groups: list[Group],
-    shares: Floats | None,
+    shares: Float64Array | None,
 ) -> None:
     """Stack the fractions [bins, sources] of the groups."""
     floor = np.zeros(len(fractions))
@@ -202,7 +200,7 @@ def _draw_shares(
 
 def _draw_passes(
     axes: Any,
-    read: Floats,
+    read: Float64Array,
     groups: list[Group],
     sizes: Int64Array,
 ) -> None:

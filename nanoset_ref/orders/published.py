@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from nanoset_ref.io.memory import check_not_truncated
 from nanoset_ref.io.paths import PathLike, file_size
-from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.io.types import Array, Int64Array, Json
 from nanoset_ref.orders.base import ListedOrder, Matches, Order, Pairs
 from nanoset_ref.orders.inverse import POSITIONS_AT_ONCE, repeat_in_epochs
 
@@ -117,7 +116,7 @@ class PublishedOrder(ListedOrder):
         check_not_truncated(self.instances)
         return self.__dict__
 
-    def _check_instances(self, instances: NDArray[Any]) -> int:
+    def _check_instances(self, instances: Array) -> int:
         """The largest of some instances; ValueError if one of them does not exist."""
         smallest = int(instances.min(initial=0))
         largest = int(instances.max(initial=0))
@@ -166,14 +165,14 @@ class PublishedOrder(ListedOrder):
         return self.pairs(instances)
 
 
-def open_instances(path: PathLike) -> NDArray[Any]:
+def open_instances(path: PathLike) -> Array:
     """Map the instances in the file of a `PublishedOrder`: integers [n], n at least 1.
 
     Raises:
         ValueError: no regular file (opening a pipe would block), no numbers, or not integers [n].
     """
     size = file_size(path)
-    numbers: NDArray[Any]
+    numbers: Array
     first_bytes = np.fromfile(path, np.uint8, 6).tobytes()
     if first_bytes == b"\x93NUMPY":
         numbers = np.load(path, mmap_mode="r")

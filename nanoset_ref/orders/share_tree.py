@@ -21,10 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy import uint64
-from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Float64Array, Int64Array
 
 
 class ShareTree(NamedTuple):
@@ -46,7 +45,7 @@ class ShareTree(NamedTuple):
     children: Int64Array
     parents: Int64Array
     lefts: Int64Array
-    ratios: NDArray[np.float64]
+    ratios: Float64Array
 
 
 def build_tree(parts: Sequence[int] | Int64Array) -> ShareTree:

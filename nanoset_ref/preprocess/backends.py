@@ -16,14 +16,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.torchrun import integer_setting
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.preprocess.piece_cutter import PieceCutter
 from nanoset_ref.preprocess.special_tokens import IdFinder
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 MAX_THREADS = 1024
 BATCH_CHARS = 1 << 22  # encoded at a time, to bound the memory
 # ids [sum(lengths)], lengths [texts]
-IdsAndLengths = tuple[NDArray[Any], Int64Array]
+IdsAndLengths = tuple[Array, Int64Array]
 Encode = Callable[[list[str]], IdsAndLengths]
 
 

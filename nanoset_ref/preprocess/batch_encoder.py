@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.threads import map_ahead
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.preprocess.backends import LIBRARIES, Encode, IdsAndLengths, hf_encoder
 from nanoset_ref.preprocess.bos_eos import add_separators
 from nanoset_ref.preprocess.special_tokens import FoundTokens, IdFinder
@@ -39,7 +38,7 @@ class EncodedBatch(NamedTuple):
         skipped: {reason: number} of the skipped documents.
     """
 
-    ids: NDArray[Any]
+    ids: Array
     lengths: Int64Array
     found_tokens: FoundTokens
     document_numbers: Sequence[int]
@@ -87,7 +86,7 @@ class BatchEncoder:
 
     def encode_texts(
         self, texts: list[str], describe_text: Callable[[int], str]
-    ) -> tuple[NDArray[Any], Int64Array, FoundTokens]:
+    ) -> tuple[Array, Int64Array, FoundTokens]:
         """Encode texts.
 
         1. Encode; compare a few excerpts with the tokenizer itself.

@@ -6,9 +6,8 @@ import string
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.preprocess.backends import IdsAndLengths
 from nanoset_ref.preprocess.tokenizer import TokenizerError
 
@@ -63,7 +62,7 @@ def with_eos(suffix: list[int], eos_token_id: int | None) -> list[int]:
 
 
 def add_separators(
-    ids: NDArray[Any], lengths: Int64Array, prefix: list[int], suffix: list[int]
+    ids: Array, lengths: Int64Array, prefix: list[int], suffix: list[int]
 ) -> IdsAndLengths:
     """Add prefix and suffix to each document: 1 2 3 of lengths 2 1 -> p 1 2 s p 3 s."""
     separators = [*prefix, *suffix]

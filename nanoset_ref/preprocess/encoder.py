@@ -25,6 +25,7 @@ import numpy as np
 import xxhash
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.types import Json
 from nanoset_ref.preprocess.backends import LIBRARIES, IdsAndLengths, num_threads
 from nanoset_ref.preprocess.batch_encoder import (
     BatchEncoder,
@@ -194,7 +195,7 @@ class Encoder(BatchEncoder):
         }
 
     @property
-    def worker_config(self) -> dict[str, Any]:
+    def worker_config(self) -> Json:
         """The message from which another process makes a BatchEncoder."""
         return {
             "tokenizer": self.fast.to_str(),

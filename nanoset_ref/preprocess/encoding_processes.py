@@ -40,6 +40,7 @@ import numpy as np
 
 from nanoset_ref.io.signals import deferred_signals
 from nanoset_ref.io.torchrun import integer_setting, is_main_rank, under_torchrun
+from nanoset_ref.io.types import Json
 from nanoset_ref.preprocess.backends import num_threads
 from nanoset_ref.preprocess.batch_encoder import BatchEncoder, EncodedBatch
 from nanoset_ref.preprocess.text_blocks import OnError, TextBatch, TextBlock, TextPart
@@ -116,9 +117,7 @@ def _receive(connection: Connection) -> tuple[Any, list[bytes]]:
     return message, contents
 
 
-def broadcast(
-    encoders: Iterable[RemoteEncoder], message: dict[str, Any] | None
-) -> None:
+def broadcast(encoders: Iterable[RemoteEncoder], message: Json | None) -> None:
     """Send a message to all of them; a dead one is reported by `RemoteEncoder.encode`."""
     for encoder in encoders:
         with suppress(OSError):

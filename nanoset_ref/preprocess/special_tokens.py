@@ -20,12 +20,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.preprocess.json_lines import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class IdFinder:
     def __init__(self, wanted: Iterable[int]) -> None:
         self._wanted = np.array(sorted(wanted), np.int64)
 
-    def __call__(self, ids: NDArray[Any], lengths: Int64Array) -> FoundTokens:
+    def __call__(self, ids: Array, lengths: Int64Array) -> FoundTokens:
         """Find the ids.
 
         Args:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nanoset_ref.io.error_text import one_line
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.paths import PathLike
+from nanoset_ref.io.types import Json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -51,7 +52,7 @@ class TokenizerFile:
     is_fast = True
     split_special_tokens = False
 
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, config: Json) -> None:
         with extra("text", "a tokenizer"):
             from tokenizers import Tokenizer
 

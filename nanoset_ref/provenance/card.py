@@ -12,13 +12,11 @@ counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import check_index
-from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.io.types import Array, Int64Array, Json
 from nanoset_ref.load.document_spans import samples_holding
 from nanoset_ref.orders.inverse import find_each
 from nanoset_ref.provenance.card_facts import CardFacts, stop_of
@@ -86,7 +84,7 @@ class Card(CardFacts):
         step: int,
         paths: Sequence[str] | None = None,
         mirror: str | None = None,
-    ) -> Iterator[NDArray[Any]]:
+    ) -> Iterator[Array]:
         """Read the rows of each step from `step` to the end of the run, to train on them again.
 
         Args:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from nanoset_ref.io.types import Json
+from nanoset_ref.io.types import IntegerArray, Json
 from nanoset_ref.provenance.card import Card
 from nanoset_ref.provenance.card_facts import steps_of, stop_of
 from nanoset_ref.provenance.spread import (
@@ -101,7 +101,7 @@ def uneven_in_card(card: Card) -> list[UnevenSamples] | None:
             lengths[source] = card.num_samples(source)
     if sum(lengths) > MAX_COUNTED:
         return None
-    reads = [np.zeros(length, dtype=np.uint32) for length in lengths]
+    reads: list[IntegerArray] = [np.zeros(length, np.uint32) for length in lengths]
     for stage in card.stages:
         number = stage["order"]
         counts = orders[number].reads_of_samples(

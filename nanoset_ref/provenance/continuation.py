@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.io.types import Int64Array, IntegerArray, Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.resumable_sampler import consumed_in
 from nanoset_ref.orders import Ledger, Order, StatelessOrder, build_order
@@ -34,7 +33,7 @@ GAPS = {"overlapping": 0, "disjoint": 1}
 Key = tuple[str, int, int]
 
 
-def loader_state(saved: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+def loader_state(saved: Mapping[str, Any]) -> tuple[Json, str | None]:
     """Find the state of a NanosetDataLoader in a saved state, and the name of its stage, if any.
 
     Args:
@@ -308,7 +307,7 @@ class _PlanFiles:
 
     def reads_per_unit(
         self,
-        reads: list[NDArray[np.integer]],
+        reads: list[IntegerArray],
         key: Key,
         unit: int,
     ) -> Int64Array:

@@ -1,13 +1,11 @@
 """The rows of a card's run, read from its token files."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref import megatron
-from nanoset_ref.io.types import Json
+from nanoset_ref.io.types import Array, Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.megatron.nanoset_config import interleave_weights
@@ -66,7 +64,7 @@ def segments_of_card(
     ]
 
 
-def replay(segments: Sequence[RunSegment], step: int) -> Iterator[NDArray[Any]]:
+def replay(segments: Sequence[RunSegment], step: int) -> Iterator[Array]:
     """Read the rows of each step from `step` on, to train on them again.
 
     Yields:

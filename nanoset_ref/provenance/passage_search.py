@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.tokens import Tokens
 from nanoset_ref.tokens.document_blocks import document_blocks
 
@@ -20,7 +19,7 @@ Passage = str | Sequence[int]  # a text, or ids
 
 
 def _candidates(
-    block: NDArray[Any],
+    block: Array,
     sequences: Sequence[Int64Array],
 ) -> Iterator[Int64Array]:
     """Yield the offsets in a block of ids at which each sequence may start: it has an id there.
@@ -134,7 +133,7 @@ class PassageSearch:
     def _bounds_of(
         self,
         number: int,
-        tokens: NDArray[Any],
+        tokens: Array,
         start: int,
         stop: int,
     ) -> tuple[int, int] | None:

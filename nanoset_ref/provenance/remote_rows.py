@@ -1,14 +1,13 @@
 """The rows of a card from its published files, by range requests: no file is downloaded."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.bucket_ranges import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.threads import thread_map
+from nanoset_ref.io.types import Array, Json
 from nanoset_ref.provenance.card import Card, CardRow
 from nanoset_ref.provenance.card_sizes import replace_server
 
@@ -17,7 +16,7 @@ def fetch_rows(
     card: Card,
     rows: Sequence[CardRow],
     mirror: str | None = None,
-) -> NDArray[Any]:
+) -> Array:
     """Fetch the ids of rows.
 
     Args:
@@ -49,7 +48,7 @@ def fetch_rows(
         for address, _, _ in published:
             sizes[address] = min(part_bytes, source["bytes"] - part_start)
             part_start += part_bytes
-    paths: dict[str, Any] = {
+    paths: Json = {
         address: as_path(replace_server(address, mirror)) for address, _, _ in parts
     }
     opened = thread_map(bytes_of, list(paths.values()))

@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.error_text import pluralize
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Float64Array, Int64Array, IntegerArray
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.base import Order
 
@@ -110,13 +109,13 @@ def _count_reads(
     return reads
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
+def _mean(values: Float64Array) -> float | None:
     """The mean of the finite values; None if there is none."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if known.size else None
 
 
-def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
+def _dispersion(reads: Int64Array) -> Float64Array:
     """Step 2 of `spread_over_steps`: int64 [parts, kinds] -> float64 [kinds].
 
     NaN for a kind without reads, and for one that has all of them.
@@ -127,7 +126,7 @@ def _dispersion(reads: Int64Array) -> NDArray[np.float64]:
     expected = sizes * shares
     variances = expected * (1 - shares)
     with np.errstate(invalid="ignore", divide="ignore"):
-        squares: NDArray[np.float64] = np.square(rows - expected)
+        squares: Float64Array = np.square(rows - expected)
         ratios = squares / variances
         return ratios.sum(axis=0) / (len(rows) - 1)
 
@@ -179,7 +178,7 @@ class UnevenSamples:
 
 
 def uneven_samples(
-    reads: Sequence[NDArray[np.integer]],
+    reads: Sequence[IntegerArray],
     passes: int,
     *,
     in_sequence: bool = False,
@@ -215,7 +214,7 @@ def uneven_samples(
 def _uneven(
     how: str,
     samples: Sequence[Int64Array],
-    reads: Sequence[NDArray[np.integer]],
+    reads: Sequence[IntegerArray],
 ) -> UnevenSamples:
     """Describe samples: int64 [n] for each file."""
     first: list[tuple[int, int, int]] = []

@@ -15,13 +15,14 @@ from torch import distributed
 from torch.utils.data import get_worker_info
 
 from nanoset_ref.io.checks import whole_number
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.schedule import Schedule
 from nanoset_ref.orders.plans import PLAN_VERSION, check_plan
 
 MAX_WORKERS = 1024
 # a count outside of this range shows that a state is damaged
 VALID_COUNTS = range(10**18)
-State = dict[str, Any]
+State = Json
 
 
 class Resumable(torch.utils.data.IterableDataset[Any]):

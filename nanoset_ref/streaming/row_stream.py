@@ -24,9 +24,9 @@ from itertools import count, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import refuses_unknown, whole_number
+from nanoset_ref.io.types import Int32Array
 from nanoset_ref.orders.permutation import derive, permute
 from nanoset_ref.preprocess import Backend, Encoder, SpecialTokens
 from nanoset_ref.preprocess.text import TextSource
@@ -112,7 +112,7 @@ class Cursor(NamedTuple):
 
 def packed_rows(
     blocks: Iterable[TextBlock], encoder: Encoder, options: StreamOptions, start: Cursor
-) -> Iterator[tuple[Cursor, NDArray[np.int32]]]:
+) -> Iterator[tuple[Cursor, Int32Array]]:
     """Pack blocks of text; yield (cursor, row int32 [S + 1]).
 
     Args:
@@ -168,7 +168,7 @@ def shuffled_rows(
     options: StreamOptions,
     shard: int,
     start: Cursor,
-) -> Iterator[tuple[int, State, NDArray[np.int32]]]:
+) -> Iterator[tuple[int, State, Int32Array]]:
     """Shuffle the rows of one shard; yield (number of the row, cursor of its buffer, row).
 
     Args:

@@ -18,10 +18,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Json, Uint8Array
 from nanoset_ref.streaming.file_map import FileMap
 
 SCAN_BYTES = 1 << 24  # compared at once
@@ -183,7 +182,7 @@ class CSVAdapter(LinesAdapter):
         self.quote = quotechar
         super().__init__(hparams, filepath)
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
-        self.format: dict[str, Any] = {
+        self.format: Json = {
             "delimiter": delimiter,
             "quotechar": quotechar,
             "quoting": quoting,
@@ -269,7 +268,7 @@ def _columns(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _offsets_of(data: NDArray[np.uint8], character: str) -> Int64Array:
+def _offsets_of(data: Uint8Array, character: str) -> Int64Array:
     """The offsets of an ASCII character, SCAN_BYTES at a time: a mask is as large as its data."""
     offsets = [np.empty(0, np.int64)]
     for start in range(0, len(data), SCAN_BYTES):

@@ -32,13 +32,12 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-import numpy as np
 import xxhash
-from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.paths import PathLike, checksum
+from nanoset_ref.io.types import Int32Array
 from nanoset_ref.orders.plans import PLAN_VERSION
 from nanoset_ref.preprocess.encoder import Backend, Encoder
 from nanoset_ref.preprocess.text import TextSource, open_text
@@ -58,7 +57,7 @@ from nanoset_ref.streaming.row_stream import (
     shuffled_rows,
 )
 
-RowSample = dict[str, NDArray[np.int32]]
+RowSample = dict[str, Int32Array]
 # options that a plan leaves out: two do not affect ids, two are in the encoder's identity
 NOT_IN_PLAN = "micro_batch_size", "backend", "append_eod", "add_special_tokens"
 
@@ -191,7 +190,7 @@ class TokenStream(Resumable):
         progress: State,
         encoder: Encoder,
         shards: dict[int, Iterator[Any]],
-    ) -> tuple[int, State, NDArray[np.int32]] | None:
+    ) -> tuple[int, State, Int32Array] | None:
         """Read this rank's row number `item` since the start of `progress`.
 
         Args:

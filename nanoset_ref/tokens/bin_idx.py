@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.mmap_limit import should_map
 from nanoset_ref.io.paths import (
@@ -36,7 +35,7 @@ from nanoset_ref.io.paths import (
     read_json,
 )
 from nanoset_ref.io.torchrun import is_main_rank
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int32Array, Int64Array
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import Tokens, cached_property
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -219,9 +218,7 @@ class MMapIndexedDataset(Tokens):
             return [self.get(i) for i in range(*index.indices(len(self)))]
         return self.get(index)
 
-    def get(
-        self, index: int, offset: int = 0, length: int | None = None
-    ) -> NDArray[Any]:
+    def get(self, index: int, offset: int = 0, length: int | None = None) -> Array:
         """`length` ids (None: the rest) of sequence `index` from token `offset` on.
 
         Raises:
@@ -266,7 +263,7 @@ def _warn_unsealed(path: Path) -> None:
 
 
 def _total_bytes(
-    lengths: NDArray[np.int32],
+    lengths: Int32Array,
     pointers: Int64Array,
     bounds: Int64Array,
     itemsize: int,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.mmap_limit import should_map
@@ -19,7 +18,7 @@ from nanoset_ref.io.paths import (
     file_version,
     location_of,
 )
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.io.urls import local_copy
 from nanoset_ref.tokens.interface import BLOCK_IDS
 from nanoset_ref.tokens.manifest import (
@@ -130,7 +129,7 @@ def require_ascending(offsets: Int64Array, path: PathLike) -> None:
             raise TokenFileError(f"{path}: {DAMAGED_BOUNDARIES}")
 
 
-def find_document_offsets(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
+def find_document_offsets(ids: Array, eos_token_id: int) -> Int64Array:
     """The boundaries of documents that end with an id, int64 [documents + 1]."""
     eos_token_id = whole_number(eos_token_id, "eos_token_id", 0)
     ends = [np.array([0])]
@@ -143,7 +142,7 @@ def find_document_offsets(ids: NDArray[Any], eos_token_id: int) -> Int64Array:
 
 def read_labels(
     path: PathLike, manifest: Manifest | None
-) -> tuple[NDArray[Any], NDArray[Any]] | None:
+) -> tuple[Array, Array] | None:
     """The labels, and each document's label number; None if the manifest records none.
 
     None also if the file is missing.

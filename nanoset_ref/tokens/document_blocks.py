@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from nanoset_ref.io.paths import in_bucket
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.tokens.interface import BLOCK_IDS, Tokens
 
 # the documents' ids back to back, and their lengths
-Block = tuple[NDArray[Any], Int64Array]
+Block = tuple[Array, Int64Array]
 
 
 def document_blocks(file: Tokens, chosen: Int64Array | None = None) -> Iterator[Block]:

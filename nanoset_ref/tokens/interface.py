@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.memory import check_not_truncated
@@ -32,7 +31,7 @@ from nanoset_ref.io.paths import (
     read_json,
     version_from_status,
 )
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.tokens.manifest import TokenFileError, Windows
 
 Facts = dict[str, Any]
@@ -156,7 +155,7 @@ class Tokens(ABC):
         return xxhash.xxh3_128_hexdigest(content)
 
     @cached_property
-    def tokens(self) -> NDArray[Any]:
+    def tokens(self) -> Array:
         """The ids, [num_tokens], read-only; mapped at the first access and never copied.
 
         For a URL they are `BucketIds`.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nanoset_ref.io.checks import check_index
 from nanoset_ref.io.paths import (
@@ -18,7 +18,7 @@ from nanoset_ref.io.paths import (
     location_of,
     read_head,
 )
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.tokens.interface import Facts, Tokens, cached_property
 from nanoset_ref.tokens.manifest import (
     DOCUMENTS_SUFFIX,
@@ -222,7 +222,7 @@ class TokenFile(Tokens):
         return str(labels[numbers[document]]) or None
 
     @cached_property
-    def _labels(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    def _labels(self) -> tuple[Array, Array] | None:
         """The labels, and the number of each document's label (`TokenFileWriter.write_labels`)."""
         # only readers of documents need it
         from nanoset_ref.tokens.companions import read_labels

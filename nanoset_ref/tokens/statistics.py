@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.tokens.document_blocks import document_blocks, without_padding
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
@@ -97,7 +96,7 @@ def _length_statistics(lengths: Int64Array) -> Statistics:
     }
 
 
-def _add_counts(counts: Int64Array, ids: NDArray[Any], file: Tokens) -> Int64Array:
+def _add_counts(counts: Int64Array, ids: Array, file: Tokens) -> Int64Array:
     """Add the count of each id, int64 [largest id + 1]."""
     lowest = int(ids.min(initial=0))
     largest = int(ids.max(initial=0))

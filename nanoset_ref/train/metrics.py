@@ -7,7 +7,7 @@ failure can lose only lines after the last checkpoint, and those steps are repea
 
 import json
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ import xxhash
 
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.paths import PathLike, file_size
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.train.parallel import World
 from nanoset_ref.train.staged_loader import Step
 
@@ -41,7 +41,7 @@ def continue_metrics(path: PathLike, step: int) -> TextIO:
     return open(path, "a", encoding="utf-8", buffering=1)
 
 
-def read_metrics(path: PathLike) -> list[dict[str, Any]]:
+def read_metrics(path: PathLike) -> list[Json]:
     """Read the lines of a metrics file; an incomplete last line of a run is left out.
 
     Raises:

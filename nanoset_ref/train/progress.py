@@ -6,6 +6,7 @@ import time
 from typing import Any, Self
 
 from nanoset_ref.io.extras import extra
+from nanoset_ref.io.types import Json
 
 with extra("train", "a training run"):
     from tqdm import tqdm
@@ -55,9 +56,7 @@ class Progress:
         self.seconds = 0.0
         self.waited = 0.0
 
-    def update(
-        self, line: dict[str, Any], tokens: int, seconds: float, waited: float
-    ) -> None:
+    def update(self, line: Json, tokens: int, seconds: float, waited: float) -> None:
         """Show a finished step.
 
         Args:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nanoset_ref.io.full_disk import explain_full_disk
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.worker_init import worker_seed
 from nanoset_ref.orders.plans import PlanMismatch, fingerprint_of
 from nanoset_ref.train.checkpoint import FOLDER_OPTION, CheckpointError, Checkpoints
@@ -252,7 +253,7 @@ class Run:
             return continue_metrics(path, self.loader.step)
         return open(os.devnull, "w")
 
-    def optimize(self, step: Step) -> dict[str, Any]:
+    def optimize(self, step: Step) -> Json:
         """Run one optimizer step, and return its line of metrics.
 
         If no label of the batch contributes to the loss, the loss is None and the gradient is zero.

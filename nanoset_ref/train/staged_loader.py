@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Int64Array, Json
 from nanoset_ref.load.collator import Batch, DataCollatorForCLM
 from nanoset_ref.load.dataloader import build_nanoset_dataloader
 from nanoset_ref.load.schedule import Schedule
@@ -121,7 +121,7 @@ class StagedLoader:
         self._batches = remaining
         return step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Json:
         """The state of all ranks: {"step", "consumed_train_samples", "schedules", "stages"}."""
         self._record_plan()
         return {

@@ -27,12 +27,11 @@ computed in float32.
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.njit import njit
+from nanoset_ref.io.types import Array, Int32Array
 from nanoset_ref.orders.greedy_blend import furthest_behind
 from nanoset_ref.orders.mt19937 import shuffle
 
@@ -110,7 +109,7 @@ def plan_epochs(
 
 
 def build_mappings(
-    sequence_lengths: NDArray[np.int32],
+    sequence_lengths: Int32Array,
     first: int,
     stop: int,
     plan: EpochPlan,
@@ -118,7 +117,7 @@ def build_mappings(
     random_seed: int,
     *,
     extra_token: bool = True,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Build the three indexes for the sequences first:stop of a corpus.
 
     1. Repeat the documents for each epoch. RandomState(random_seed) shuffles the documents of the

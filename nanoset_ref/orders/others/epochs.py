@@ -1,12 +1,10 @@
 """`EpochOrder`: an order with a new shuffle in every epoch."""
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nanoset_ref.io.types import Int64Array
+from nanoset_ref.io.types import Array, Int64Array
 from nanoset_ref.orders.base import NO_POSITIONS, Matches, Order, Pairs
 
 
@@ -19,9 +17,9 @@ class EpochOrder(Order):
 
     keeps_shares = False
     epoch_length: int
-    _last_shuffled: tuple[int, NDArray[Any]] = -1, np.empty(0)
+    _last_shuffled: tuple[int, Array] = -1, np.empty(0)
 
-    def shuffled(self, epoch: int) -> NDArray[Any]:
+    def shuffled(self, epoch: int) -> Array:
         """The result of `_shuffle` for an epoch; the last one is cached."""
         cached_epoch, numbers = self._last_shuffled
         if cached_epoch != epoch:
@@ -30,7 +28,7 @@ class EpochOrder(Order):
             self._last_shuffled = epoch, numbers
         return numbers
 
-    def _shuffle(self, epoch: int) -> NDArray[Any]:
+    def _shuffle(self, epoch: int) -> Array:
         """The numbers of an epoch in the order of training, for an order that stores them."""
         raise NotImplementedError
 

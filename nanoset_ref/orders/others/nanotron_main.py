@@ -8,12 +8,11 @@ trained with it.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nanoset_ref.io.checks import whole_number
 from nanoset_ref.io.njit import njit
 from nanoset_ref.io.paths import as_list
-from nanoset_ref.io.types import Int64Array, Json
+from nanoset_ref.io.types import Float64Array, Int64Array, Json
 from nanoset_ref.orders.base import (
     NO_POSITIONS,
     Order,
@@ -168,9 +167,9 @@ class NanotronMainOrder(Order):
 
 
 def blend_states(
-    weights: NDArray[np.float64],
+    weights: Float64Array,
     size: int,
-) -> NDArray[np.float64]:
+) -> Float64Array:
     """Rows taken of each folder before every block of positions, and after `size` positions.
 
     float64 [blocks + 1, folders], exact below 2**53; weights: float64 [folders], of sum 1.
