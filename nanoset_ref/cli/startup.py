@@ -6,11 +6,9 @@ connection. A command calls `begin_command` before it imports numpy or torch.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from nanoset_ref.io.torchrun import is_main_rank
@@ -52,8 +50,11 @@ def end_with_launcher() -> None:
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ or sys.platform != "linux":
         return
+    import ctypes  # only a rank of torchrun needs it
+
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = os.getppid()
-    command = Path(f"/proc/{parent}/cmdline").read_bytes()
+    with open(f"/proc/{parent}/cmdline", "rb") as file:
+        command = file.read()
     if (parent == 1 or b"systemd" in command) and b"python" not in command:
         sys.exit(1)

@@ -5,12 +5,16 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from functools import partial
+from pathlib import Path
 
 import pytest
 from cli_helpers import ids_of
 
 from nanoset_ref import tokens
+
+ROOT = Path(__file__).parents[2]
 
 
 def python(folder, *words):
@@ -25,6 +29,20 @@ def python(folder, *words):
 
 EARLY = "nanoset_ref: error: interrupted before it began; nothing was written\n"
 LATE = "nanoset_ref.megatron.index: error: interrupted; no file is half written\n"
+
+
+@pytest.mark.parametrize("module", ["argparse", "dataclasses", "logging"])
+def test_an_interrupt_while_a_command_begins_is_one_line(tmp_path, module):
+    """The standard library's modules take longer than anything before them."""
+    (tmp_path / f"{module}.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    assert python(tmp_path, "nanoset_ref.cli", "verify", "x") == (1, "", EARLY)
+
+
+def test_the_installed_command_begins_as_python_m_does():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"nanoset-ref": "nanoset_ref.cli.__main__:main"}
 
 
 @pytest.mark.parametrize(
