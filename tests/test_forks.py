@@ -209,3 +209,46 @@ def test_the_lock_of_an_index_ends_though_a_child_has_its_file(tmp_path):
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+INTERRUPTED_FORK = """
+import os, signal, threading
+held_at_fork = []
+# hooks run in reverse: this one after that of the lock
+os.register_at_fork(before=lambda: held_at_fork.append(numba_lock._is_owned()))
+from nanoset_ref.io.njit import numba_lock
+
+held, main = threading.Event(), threading.get_ident()
+
+
+def hold():
+    with numba_lock:
+        held.set()
+        for _ in range(20):
+            threading.Event().wait(0.01)
+            signal.pthread_kill(main, signal.SIGINT)
+
+
+signal.signal(signal.SIGINT, lambda *_: held_at_fork or 1 / 0)
+thread = threading.Thread(target=hold)
+thread.start()
+while not held_at_fork:
+    try:
+        held.wait()
+        if os.fork() == 0:
+            os._exit(0)
+    except ZeroDivisionError:
+        pass  # outside the fork
+thread.join()
+print(all(held_at_fork), numba_lock._is_owned())
+"""
+
+
+def test_ctrl_c_while_a_fork_waits_does_not_make_it_fork_without_the_lock(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", INTERRUPTED_FORK],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "True False\n" and "un-acquired" not in done.stderr

@@ -28,8 +28,19 @@ PYTHON_WORK = 4_000_000  # units of work, of about a quarter of a microsecond ea
 # held by a thread that imports numba or compiles; a fork waits for it, since the child would wait
 # forever for a lock or a module of that thread
 numba_lock = threading.RLock()
+
+
+def _acquire_before_fork() -> None:
+    """Acquire `numba_lock`, also after Ctrl-C: Python drops that here, and forks."""
+    # only a fork needs it
+    from nanoset_ref.io.signals import deferred_signals
+
+    with deferred_signals():
+        numba_lock.acquire()
+
+
 os.register_at_fork(
-    before=numba_lock.acquire,
+    before=_acquire_before_fork,
     after_in_parent=numba_lock.release,
     after_in_child=numba_lock.release,
 )
