@@ -72,6 +72,10 @@ class ReplacedError(StorageError):
     """The object is not the version that was opened."""
 
 
+class MethodError(StorageError):
+    """The server does not support the method of the request, such as HEAD."""
+
+
 class TryAgainError(StorageError):
     """The server may answer later."""
 
@@ -148,8 +152,6 @@ def try_once(
         return function(*arguments), None
     except ModuleNotFoundError as error:
         return None, StorageError(f"{path}: {error}")
-    except FileNotFoundError:
-        return None, FileNotFoundError(f"{path} does not exist")
     except StorageError as error:
         return None, error
     except BaseException as error:  # a panic in obstore is not an Exception
@@ -160,12 +162,16 @@ def try_once(
         return None, _translate(path, error_type, text.split("\n")[0][:300])
 
 
-def _translate(path: BucketPath, error_type: str, line: str) -> StorageError:
+def _translate(path: BucketPath, error_type: str, line: str) -> OSError:
     """Convert obstore's error, given its type and the first line of its message."""
     match = re.search(r"status code: (\d+)", line)
     status = match[1] if match else ""
     if error_type == "PreconditionError" or status == "416":
         return replaced_error(path)
+    if status in ("405", "501"):
+        return MethodError(f"{path}: the server does not support this request ({line})")
+    if error_type == "FileNotFoundError":
+        return FileNotFoundError(f"{path} does not exist")
     for text, why in REFUSALS.items():
         if text in line:
             return StorageError(f"{path}: {why} ({line})")

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from nanoset_ref.io.buckets import (
+    MethodError,
     ReplacedError,
     TryAgainError,
     call_obstore,
@@ -81,9 +82,13 @@ def known_version(path: BucketPath) -> ObjectVersion:
         StorageError: the server reports no versions, and that was not allowed; or the object is
             compressed.
     """
-    # a signed URL allows GET only: read one byte
-    options = {"range": (0, 1)} if path.query else {"head": True}
-    answer = call_obstore(path, "get", options=options)
+    # a signed URL allows GET only, and so do some servers: read one byte
+    byte = {"range": (0, 1)}
+    try:
+        options = byte if path.query else {"head": True}
+        answer = call_obstore(path, "get", options=options)
+    except MethodError:
+        answer = call_obstore(path, "get", options=byte)
     # a list: an upload in pieces may add aws-chunked
     encoding = answer.attributes.get("Content-Encoding", "")
     if any(name in encoding.lower() for name in COMPRESSIONS):

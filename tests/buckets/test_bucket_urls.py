@@ -6,6 +6,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bucket_helpers import S
 from run_config import run_tree
@@ -128,6 +129,27 @@ def test_a_denied_url_is_not_answered_with_the_settings_of_a_cloud(bucket, serve
     words = "read without the credentials of a cloud, so sign it, or name the object"
     with pytest.raises(StorageError, match=words):
         open_tokens(url)
+
+
+@pytest.mark.parametrize("status", [405, 501])
+def test_a_server_without_head_is_asked_for_one_byte(
+    bucket, folder, server, monkeypatch, status
+):
+    """obstore says that an object does not exist where HEAD is not allowed."""
+    answer = server.answer
+
+    def without_head(method, *rest):
+        return ((status, "", b""), None) if method == "HEAD" else answer(method, *rest)
+
+    monkeypatch.setattr(server, "answer", without_head)
+    place = f"http://127.0.0.1:{server.port}/tokens"
+    file = open_tokens(f"{place}/a.npy")
+    expected = open_tokens(folder / "a.npy")
+    assert file.facts == expected.facts
+    assert np.array_equal(file.tokens[:99], expected.tokens[:99])
+    assert server.conditions[-1] == file.version.e_tag
+    with pytest.raises(FileNotFoundError, match="no token file at"):
+        open_tokens(f"{place}/none.npy")
 
 
 @pytest.mark.parametrize(
