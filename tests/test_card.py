@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from nanoset_ref import Card
@@ -114,6 +115,13 @@ def test_bytes_are_read_by_the_rows_that_hold_them():
         IndexError, match="no tokens at bytes 0:8 of b, which has 38 bytes, 6 of"
     ):
         card.when(source=1, byte_range=(0, 8))
+
+
+def test_bytes_of_any_kind_of_integer_are_the_same():
+    card = Card(toy())
+    for dtype in (np.uint8, np.int16, np.uint64):
+        asked = card.when(byte_range=(dtype(8), dtype(10)))
+        assert asked == card.when(byte_range=(8, 10)) != []
 
 
 def test_bytes_behind_the_last_row_are_never_read():

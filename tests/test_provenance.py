@@ -1,5 +1,6 @@
 """Down from a step to its documents and up again, held against what the loaders really deliver."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,15 @@ def test_unknown_steps_files_documents_and_tokens_are_refused(paths, blend):
             IndexError, match="no tokens 3:41 in document 5, which has 40"
         ):
             when(dataset, Schedule(), 5, tokens=(3, 41))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.uint64])
+def test_positions_and_tokens_of_any_kind_of_integer_are_the_same(paths, blend, dtype):
+    for dataset in (Nanoset(paths, None, 4, 60), blend):
+        tokens = dtype(3), dtype(40)
+        slots = when(dataset, Schedule(), 5, tokens=tokens)
+        assert slots == when(dataset, Schedule(), 5, tokens=(3, 40)) != []
+        json.dumps(dataset.origin(dtype(9)))
 
 
 # ---- search

@@ -87,6 +87,17 @@ def test_integers_of_any_kind_are_positions(dtype):
             schedule.slot(before)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint64])
+def test_steps_of_any_kind_name_the_same_positions(dtype):
+    """NumPy's small integers wrap around: step 100 of int8 read other positions."""
+    schedule = Schedule(dp_size=1024, micro_batch_size=3000, first_step=5)
+    step = dtype(100)
+    assert schedule.positions(step) == schedule.positions(100)
+    first = 95 * 1024 * 3000
+    assert schedule.first_position(step) == first == schedule.first_position(100)
+    assert schedule.first_position(np.array([step, step])).tolist() == [first, first]
+
+
 @pytest.mark.parametrize("position", [3.5, 3.0, True, "3", np.array([1.0, 2.0])])
 def test_a_position_is_an_integer(position) -> None:
     with pytest.raises(TypeError, match="positions must be integers, got"):

@@ -6,6 +6,7 @@ that grows with the corpus.
 """
 
 import logging
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -196,15 +197,16 @@ class Nanoset(Rows):
         from nanoset_ref.load.document_masks import starts_in_files
 
         sources, samples = self.order.lookup(positions)
-        first_tokens = samples * self.strides[sources]
-        return starts_in_files(self.files, sources, first_tokens, self.row_length)
+        return starts_in_files(
+            self.files, sources, samples * self.strides[sources], self.row_length
+        )
 
     # ---- where tokens come from, and where they go
 
     def origin(self, position: int) -> Origin:
         """See `Rows.origin`."""
         source, sample = self.order[position]
-        return Origin(source, sample, self.order.epoch_of(position))
+        return Origin(source, sample, self.order.epoch_of(operator.index(position)))
 
     def spans(self, position: int) -> list[Span]:
         """See `Rows.spans`."""
@@ -235,14 +237,15 @@ class Nanoset(Rows):
         # only provenance needs it
         from nanoset_ref.load.document_spans import samples_holding
 
-        bounds = samples_holding(
-            start,
-            stop,
-            self.dataset_lengths[source],
-            stride=self.strides[source],
-            row_length=self.row_length,
+        return range(
+            *samples_holding(
+                start,
+                stop,
+                self.dataset_lengths[source],
+                stride=self.strides[source],
+                row_length=self.row_length,
+            )
         )
-        return range(*bounds)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""
@@ -363,9 +366,9 @@ class Nanoset(Rows):
         names = ", ".join(file.path.name for file in self.files[:3])
         if len(self.files) > 3:
             names += ", ..."
-        epochs = len(self) / self.order.samples_per_epoch
         return (
             f"{type(self).__name__}({len(self.files)} files: {names}; "
-            f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
+            f"sequence_length={self.sequence_length}, {len(self):,} samples, "
+            f"{len(self) / self.order.samples_per_epoch:.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )

@@ -214,7 +214,7 @@ class Rows(_TorchDataset):
         document = check_index(document, len(offsets) - 1, "document")
         document_start = int(offsets[document])
         length = int(offsets[document + 1]) - document_start
-        start, stop = tokens or (0, length)
+        start, stop = map(operator.index, tokens or (0, length))
         if not 0 <= start <= stop <= length:
             raise IndexError(
                 f"there are no tokens {start}:{stop} in document {document}, which has {length}"

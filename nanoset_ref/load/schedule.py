@@ -17,6 +17,7 @@ pipeline-parallel ranks of one data-parallel rank read the same positions.
 """
 
 import dataclasses
+import operator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -98,13 +99,15 @@ class Schedule:
             raise IndexError(
                 f"this schedule begins at step {self.first_step}; step {step} came before it"
             )
-        start = self.first_position(step)
+        start = self.first_position(operator.index(step))
         return range(start, start + self.global_batch_size)
 
     def first_position(self, step: Any) -> Any:
         """The first position of a step, or of each step of an array; steps are not checked."""
-        samples_before = (step - self.first_step) * self.global_batch_size
-        return self.consumed_train_samples + samples_before
+        if not isinstance(step, int):
+            step = np.int64(step)  # a product of small integers would wrap around
+        steps = step - self.first_step
+        return self.consumed_train_samples + steps * self.global_batch_size
 
     def slot(self, position: Any) -> Slot:
         """Which rank reads a position, and in which step, micro-batch and row.
@@ -153,7 +156,7 @@ class Schedule:
 
     def rank_batches(self, start: int, dp_rank: int, num_batches: int) -> Int64Array:
         """One rank, many micro-batches: its positions from `start` on, int64 [num_batches, B]."""
-        samples = self.dp_size * self.micro_batch_size
+        samples = self.samples_per_micro_step
         rows = np.arange(dp_rank, samples, self.dp_size)
         if self.layout == "contiguous":
             rows = dp_rank * self.micro_batch_size + np.arange(self.micro_batch_size)

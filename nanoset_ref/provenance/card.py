@@ -11,6 +11,7 @@ counted from 0, steps from 1. Reading a card loads neither torch nor numba.
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -173,7 +174,7 @@ class Card(CardFacts):
         if byte_range is None:
             number = check_index(sample or 0, num_samples, "sample")
             return range(number, number + 1)
-        start, stop = byte_range
+        start, stop = map(operator.index, byte_range)
         header = file["first_byte"]
         if not header <= start < stop <= file["bytes"]:
             raise IndexError(
