@@ -324,6 +324,7 @@ GROUPS = {
         None,
     ),
     "damaged": ("0::/job", {"job/memory.max": ""}, None),
+    "not UTF-8": ("0::/b\udcfcro", {"b\udcfcro/memory.max": "7000"}, 7000),
 }
 
 
@@ -331,7 +332,7 @@ GROUPS = {
 def test_memory_is_what_the_control_groups_of_the_process_allow(tmp_path, name):
     said, limits, expected = GROUPS[name]
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(f"{said}\n")
+    (tmp_path / "proc/self/cgroup").write_bytes(os.fsencode(f"{said}\n"))
     for path, limit in limits.items():
         (tmp_path / "sys/fs/cgroup" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys/fs/cgroup" / path).write_text(f"{limit}\n")

@@ -60,15 +60,16 @@ def memory_limit(root: str | os.PathLike[str] = "/") -> int:
         for name in ("memory.max", "memory.limit_in_bytes"):
             for folder in (group, *group.parents):
                 with contextlib.suppress(OSError, ValueError):  # "max": no limit
-                    text = Path(root, "sys/fs/cgroup", folder, name).read_text()
-                    limits.append(int(text))
+                    path = Path(root, "sys/fs/cgroup", folder, name)
+                    limits.append(int(path.read_text()))
     return min(limits)
 
 
 def _memory_groups(path: Path) -> list[Path]:
     """The control groups (v1, v2) that limit this process's memory, below sys/fs/cgroup."""
     try:
-        lines = path.read_text().splitlines()
+        # a group's name is a file name: it need not be text in the locale's encoding
+        lines = os.fsdecode(path.read_bytes()).splitlines()
     except OSError:  # not Linux
         return []
     groups = []
