@@ -82,8 +82,9 @@ def read_row(line: bytes, num_tokens: int | None, vocab_size: int | None) -> Row
     if ids[:count].max() >= limit:
         raise ValueError(f"an id is not below {limit}")
     source = row.get("source")
-    if not isinstance(source, str | None):
-        raise ValueError("the source is not a string")
+    # NumPy's arrays of text, which keep the labels of a token file, drop a NUL at the end
+    if not isinstance(source, str | None) or str(source).endswith("\0"):
+        raise ValueError("the source is not a string, or ends in NUL")
     lengths = row.get("document_lengths")
     if lengths is not None and not _are_document_lengths(lengths, count):
         raise ValueError(

@@ -62,6 +62,8 @@ BAD += b'{"token_ids": [1, |{"token_ids": [1]}x|{"token_ids": [1], "token_ids": 
 )
 BAD += b'{"token_ids": [1], "source": 5}|{"token_ids": {"token_ids": [1]}}'.split(b"|")
 BAD += [b'{"token_ids": [1], "source": "\xff"}', b"[" * 10**5]
+# two labels that NumPy would keep as one
+BAD += [rb'{"token_ids": [1], "source": "a\u0000"}']
 BAD += [
     b'{"token_ids": [1, 2], "document_lengths": %b}' % it
     for it in (b"[]", b"[1, 2]", b"[0]", b"[true]", b"3", b"[1.0]")
