@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import re
 import typing
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -142,7 +143,7 @@ def _options_of(annotation: Any) -> dict[str, Any]:
         return _options_of(inner[0]) | {"nargs": len(inner)}
     if origin in (list, Sequence):
         return _options_of(inner[0]) | {"nargs": "+"}
-    return {"type": annotation}
+    return {"type": integer if annotation is int else annotation}
 
 
 def _argument_helps(function: Any) -> dict[str, str]:
@@ -171,6 +172,10 @@ def _argument_helps(function: Any) -> dict[str, str]:
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line that names --help."""
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; argparse would ignore that the disk is full."""
+        print(self.format_help(), end="", flush=True)
+
     def error(self, message: str) -> NoReturn:
         """Print one line on standard error, and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -187,13 +192,20 @@ class _StoreOnce(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+def integer(text: str) -> int:
+    """Parse a whole number, also with commas: 41,007."""
+    if re.fullmatch(r"\d{1,3}(,\d{3})+", text):
+        text = text.replace(",", "")
+    return int(text)
+
+
 def at_least(minimum: int) -> Callable[[str], int]:
     """A parser for whole numbers of at least `minimum`, and below 2**63."""
 
     def number(text: str) -> int:
         with contextlib.suppress(ValueError):
-            if minimum <= int(text) < 2**63:
-                return int(text)
+            if minimum <= integer(text) < 2**63:
+                return integer(text)
         rule = f"an integer of at least {minimum}"
         if len(text) > 18:
             rule += " and below 2**63"

@@ -45,7 +45,9 @@ def _passage_of(line: str) -> Passage:
     passage = None
     with contextlib.suppress(json.JSONDecodeError):
         passage = json.loads(line)
-    if not isinstance(passage, (str, list)):
+    is_list = isinstance(passage, list)
+    are_ids = is_list and {int}.issuperset(map(type, passage))
+    if not (passage and (are_ids or isinstance(passage, str))):
         raise ValueError(
             "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text as a JSON string, "
             f"or ids as a JSON list, got {line!r:.80}"

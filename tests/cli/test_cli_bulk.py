@@ -33,6 +33,10 @@ def test_many_questions_are_answered_in_a_table(run, ask, demo):
         assert (
             "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text" in error
         )
+    for line in ('[1, "a"]', "[]", "[1.0]", "[true]", "[[1]]", '""'):
+        (demo / "bad.txt").write_text(f"0:3\n{line}\n")
+        error = run("when", "--run", "demo", *FILES, "--bulk", "bad.txt")[2]
+        assert error.endswith(f"or ids as a JSON list, got {line!r}\n")
     error = run("when", "--run", "demo", "--bulk", "bulk.txt")[2]
     assert "91: document numbers and passages need the token files: give" in error
 

@@ -57,6 +57,17 @@ def test_a_wrong_question_is_told_the_way_out(run, line, said):
     assert code == 2 and said in error
 
 
+def test_a_number_may_have_commas_as_the_answers_have(run, demo):
+    (demo / "few.npy").write_bytes(bytes(range(250)) * 100)
+    words = "--data", "few.npy", "--sequence-length", 4
+    code, answer, _ = run("where", "1,007", *words)
+    assert code == 0 and answer == run("where", 1007, *words)[1]
+    assert run("where", 1, *words, "--dp-size", "1,000")[0] == 0
+    for wrong in ("1,0", "10,07", "1,0070", ",007", "1,007,", "-1,007"):
+        code, _, error = run("where", wrong, *words)
+        assert (code == 2 and f"{wrong!r}" in error) or wrong.startswith("-")
+
+
 def test_a_step_that_stands_behind_data_is_missing(run, demo):
     for command in ("where", "replay"):
         error = run(command, "--run", "demo", *FILES, 12)[2]
