@@ -87,6 +87,10 @@ class BucketIds:
     def __len__(self) -> int:
         return self.size // self.dtype.itemsize
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        """All ids; without this method, NumPy would request them one by one."""
+        return np.asarray(self[:], dtype)
+
     def __getitem__(self, index: Any) -> Any:
         size = self.dtype.itemsize
         if isinstance(index, slice):

@@ -32,8 +32,10 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
             if len(parts) == 1:
                 parts = []
         else:
-            expected = details["msg"].replace("Input should", "should")
-            message = f"{expected}, got {short_repr(details['input'])}"
+            message = (
+                f"{details['msg'].replace('Input should', 'should')}, "
+                f"got {short_repr(details['input'])}"
+            )
         where = "".join(parts).removeprefix(".")
         for line in message.splitlines():
             problems.append(f"{where}: {line}" if where else line)

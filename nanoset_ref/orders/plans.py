@@ -296,8 +296,7 @@ def _differing_probes(saved: Json, current: Json) -> Iterator[Difference]:
         what = "file and sample"
     if differ:
         first = differ[0]
-        count = f"{len(differ)} of {len(shared)} differ"
-        field = f"probes ({count}), {what} at position {first}"
+        field = f"probes ({len(differ)} of {len(shared)} differ), {what} at position {first}"
         yield Difference(field, saved[first], current[first])
 
 

@@ -198,8 +198,10 @@ def _check_batches(segment: RunSegment) -> list[Check]:
         extent = f"{MAX_STEPS:,} of {count:,} steps simulated, {rest}"
     faults = [_faults_of(segment, steps) for steps in simulated]
     missing, repeated, unequal, disordered = np.sum(faults, axis=0).tolist()
-    ranks = f"{schedule.dp_size} ranks x {segment.num_workers} workers"
-    read_once = f"{missing} missing, {repeated} read twice or in another step; {ranks}, {extent}"
+    read_once = (
+        f"{missing} missing, {repeated} read twice or in another step; {schedule.dp_size} ranks x "
+        f"{segment.num_workers} workers, {extent}"
+    )
     equal = f"{unequal} unequal step ranges"
     ordered = f"{disordered} step ranges out of order"
     return [

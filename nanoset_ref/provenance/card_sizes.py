@@ -61,8 +61,7 @@ def fetch_sizes(
 
 def record_sizes(card: Card, sizes: Sequence[Sequence[Any]]) -> None:
     """Add a hash of the files' sizes, and probes, to the facts of their card."""
-    sizes_alone = [size for _, size in sizes]
-    card.facts["listed"]["fingerprint"] = fingerprint_of(sizes_alone)
+    card.facts["listed"]["fingerprint"] = fingerprint_of([size for _, size in sizes])
     add_probes(Card(card.facts, sizes))
 
 

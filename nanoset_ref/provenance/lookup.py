@@ -55,9 +55,9 @@ def where(
     """
     positions = schedule.positions(step)
     if positions.stop > len(dataset):
-        reads = f"{positions.start} to {positions.stop - 1}"
         raise IndexError(
-            f"step {step} reads positions {reads}, but the dataset has only {len(dataset)}"
+            f"step {step} reads positions {positions.start} to {positions.stop - 1}, but the "
+            f"dataset has only {len(dataset)}"
         )
     slots = [schedule.slot(position) for position in positions]
     slots.sort(key=lambda slot: (slot.micro_batch, slot.dp_rank, slot.row))

@@ -235,9 +235,10 @@ class MMapIndexedDataset(Tokens):
         return self.tokens[first + offset : first + stop]
 
     def __repr__(self) -> str:
-        documents = f"{len(self):,} sequences in {self.num_documents:,} documents"
-        counts = f"{documents}, {self.num_tokens:,} tokens"
-        return f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {counts})"
+        return (
+            f"MMapIndexedDataset({self.path_prefix!r}, {self.dtype.name}, {len(self):,} sequences "
+            f"in {self.num_documents:,} documents, {self.num_tokens:,} tokens)"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process opens the files again, without reading them for their checksums."""

@@ -20,13 +20,31 @@ from nanoset_ref.load import collator
 from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.megatron import NanosetBuilder, NanosetConfig
-from nanoset_ref.tokens import TokenFileError, describe, open_tokens, verify
+from nanoset_ref.tokens import (
+    TokenFileError,
+    describe,
+    merge_corpora,
+    open_tokens,
+    verify,
+)
 from nanoset_ref.tokens.document_blocks import (
     content_hash,
     document_blocks,
     hash_blocks,
 )
 from nanoset_ref.train import main as train
+
+
+def test_whole_objects_are_read_in_few_requests(bucket, folder, server, tmp_path):
+    """NumPy asked for each id of a bucket alone; so did a copy from a pair to a pair."""
+    ids = open_tokens(f"{bucket}/a.bin").tokens
+    local = open_tokens(folder / "a.bin").tokens
+    server.log.clear()
+    assert np.array_equal(np.asarray(ids), local)
+    assert np.array(ids, dtype=np.int64).tolist() == local.tolist()
+    merge_corpora([f"{bucket}/a"], tmp_path / "copy")
+    assert len(server.log) < 40 < len(local)
+    assert (tmp_path / "copy.bin").read_bytes() == (folder / "a.bin").read_bytes()
 
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
