@@ -110,5 +110,5 @@ def _request(address: str, method: str) -> tuple[Any, bytes]:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
             return response.headers, response.read()
-    except OSError as error:
+    except Exception as error:  # those of http.client are no OSErrors
         raise OSError(f"{address}: {error}") from error

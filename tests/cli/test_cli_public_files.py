@@ -192,6 +192,12 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
     card.write_text(json.dumps(facts | {"listed": listed, "stages": stages}))
     error = run("card", "complete", card, "--output", tmp_path / "a.json")[2]
     assert "list.txt" in error and "give a copy of this list (--names)" in error
+    # refused before anything is sent, by an error that is no OSError
+    listed["url"] = "https://127.0.0.1/a list.txt"
+    card.write_text(json.dumps(facts | {"listed": listed, "stages": stages}))
+    error = run("card", "complete", card, "--output", tmp_path / "a.json")[2]
+    assert "a list.txt: URL can't contain control characters" in error
+    assert "give a copy of this list (--names)" in error
 
 
 def test_a_mirror_is_an_address(run, corpus):
