@@ -427,6 +427,13 @@ def test_the_index_is_built_once_cached_and_mapped_by_workers(
 # ---- what is refused
 
 
+def test_the_spans_of_a_position_of_any_kind_are_the_same(tmp_path):
+    with TokenFileWriter(tmp_path / "a.npy", dtype="uint16") as writer:
+        writer.write(np.arange(600), np.full(200, 3))
+    rows = PackedNanoset(tmp_path / "a.npy", None, 3, pad_id=0)
+    assert rows.spans(np.int8(100)) == rows.spans(100) != []
+
+
 def test_packing_errors_say_why(paths, tmp_path):
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "raw.npy")
     with pytest.raises(

@@ -116,8 +116,9 @@ def _line(row: CardRow) -> str:
     text = f"position {row.position}, epoch {row.epoch}"
     if row.dp_rank is not None:
         text = f"rank {row.dp_rank} micro-batch {row.micro_batch} row {row.row}: {text}"
-    origin = f"{row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
-    return f"{text}, {origin}"
+    return (
+        f"{text}, {row.path} sample {row.sample}, bytes {row.first_byte}:{row.end_byte}"
+    )
 
 
 def show_card_audit(options: FileOptions, card: Card) -> int:

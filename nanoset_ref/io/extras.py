@@ -32,8 +32,8 @@ def extra(name: str, purpose: str) -> Iterator[None]:
         missing = error.name or ""
         if missing.partition(".")[0] == PACKAGE:
             raise
-        install = f'pip install "{PACKAGE}[{name}]"'
         message = (
-            f"{purpose} needs the package {missing}, which is not installed: {install}"
+            f"{purpose} needs the package {missing}, which is not installed: "
+            f'pip install "{PACKAGE}[{name}]"'
         )
         raise ModuleNotFoundError(message, name=missing) from None

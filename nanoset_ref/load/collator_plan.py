@@ -54,8 +54,10 @@ def require_masked_padding(dataset: Any, collate_fn: Any) -> None:
     if not getattr(collate_fn, "masks_padding", True):
         problem = "does not mask the padding in which these rows end"
     elif masked not in (None, dataset.pad_id):
-        own = f"but these rows end in the pad_id {dataset.pad_id}: use that one"
-        problem = f"masks the pad_id {masked}, {own}"
+        problem = (
+            f"masks the pad_id {masked}, but these rows end in the pad_id {dataset.pad_id}: use "
+            "that one"
+        )
     elif masked is not None and _is_in_documents(dataset, masked):
         raise ValueError(
             f"{type(collate_fn).__name__} takes every token {masked} for padding, but documents of "

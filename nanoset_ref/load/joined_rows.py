@@ -53,7 +53,7 @@ class JoinedRows(Rows):
     def spans(self, position: int) -> list[Span]:
         """See `Rows.spans`."""
         spans = []
-        for file, pieces in self.pieces(np.array([position])):
+        for file, pieces in self.pieces(np.array([position], np.int64)):
             for _, start, stop, _ in pieces.tolist():
                 spans += document_spans(file, start, stop)
         return spans

@@ -34,10 +34,9 @@ class SkipBatchSampler(Sampler[Any]):
         dp_size = whole_number(dp_size, "dp_size", 1)
         what = f"skip_samples={skip_samples} over dp_size={dp_size} ranks"
         if skip_samples % dp_size:
-            way = "ResumableBatchSampler(consumed_train_samples=...) starts at any position"
             raise ValueError(
                 f"{what} is not a multiple of dp_size: the ranks would continue at different "
-                f"samples; {way}"
+                "samples; ResumableBatchSampler(consumed_train_samples=...) starts at any position"
             )
         self.batch_sampler = batch_sampler
         self.skip_samples = skip_samples // dp_size

@@ -55,8 +55,7 @@ def fetch_sizes(
     addresses = addresses_in(content.decode(), listed)
     # 2.
     asked = [replace_server(address, mirror) for address in addresses]
-    sizes = thread_map(_size_of, asked)
-    return list(zip(addresses, sizes, strict=True))
+    return list(zip(addresses, thread_map(_size_of, asked), strict=True))
 
 
 def record_sizes(card: Card, sizes: Sequence[Sequence[Any]]) -> None:

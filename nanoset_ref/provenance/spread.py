@@ -173,8 +173,10 @@ class UnevenSamples:
         ]
         if self.count > len(self.first):
             named.append("...")
-        text = f"read {self.how} than in whole passes through its file"
-        return f"  {text}: {pluralize(self.count, 'sample')}: {', '.join(named)}"
+        return (
+            f"  read {self.how} than in whole passes through its file: "
+            f"{pluralize(self.count, 'sample')}: {', '.join(named)}"
+        )
 
 
 def uneven_samples(

@@ -19,6 +19,7 @@ Source of the format: NVIDIA Megatron-LM, megatron/core/datasets/indexed_dataset
 
 import logging
 import multiprocessing
+import operator
 import struct
 from pathlib import Path
 from typing import Any
@@ -232,7 +233,9 @@ class MMapIndexedDataset(Tokens):
                 f"tokens {offset}:{stop} are outside sequence {index} of {available}"
             )
         first = int(self.sequence_pointers[index]) // self.dtype.itemsize
-        return self.tokens[first + offset : first + stop]
+        return self.tokens[
+            first + operator.index(offset) : first + operator.index(stop)
+        ]
 
     def __repr__(self) -> str:
         return (

@@ -196,6 +196,8 @@ def test_pointers_are_exact_beyond_2_31_elements(tmp_path):
     assert corpus.num_tokens == 10 * 2**30
     assert corpus.document_offsets.tolist() == [i * 2**30 for i in range(11)]
     assert corpus.get(9, 2**30 - 3).tolist() == [0, 0, 0]
+    # a sum of small integers of NumPy would wrap around
+    assert corpus.get(9, np.int32(2**30 - 3), np.int8(2)).tolist() == [0, 0]
 
 
 # ---- files that do not hold together
