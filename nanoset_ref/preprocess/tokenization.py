@@ -114,10 +114,8 @@ def tokenize_documents(
     """
     ranks = other_ranks()
     if not 1 <= num_workers <= MAX_THREADS or (num_workers > 1 and ranks):
-        raise ValueError(
-            f"num_workers must lie in 1 .. {MAX_THREADS}, and be 1 under torchrun, whose ranks are "
-            f"the workers; got {num_workers}"
-        )
+        rule = f"num_workers must lie in 1 .. {MAX_THREADS}, and be 1 under torchrun, whose ranks "
+        raise ValueError(f"{rule}are the workers; got {num_workers}")
     bar = progress_bar(total=source.num_bytes, shown=progress, **IN_BYTES)
     encoder.warn_without_separator()
     encoder.special_token_counts.reset()
