@@ -45,8 +45,7 @@ def _passage_of(line: str) -> Passage:
     passage = None
     with contextlib.suppress(json.JSONDecodeError):
         passage = json.loads(line)
-    is_list = isinstance(passage, list)
-    are_ids = is_list and {int}.issuperset(map(type, passage))
+    are_ids = isinstance(passage, list) and {int}.issuperset(map(type, passage))
     if not (passage and (are_ids or isinstance(passage, str))):
         raise ValueError(
             "a line is [SOURCE:]DOCUMENT, [SOURCE:]FIRST_BYTE-END_BYTE, a text as a JSON string, "

@@ -96,9 +96,10 @@ def _size_of(address: str) -> int:
     """The size of a file in bytes, from its headers."""
     headers, _ = _request(address, "HEAD")
     size = headers["Content-Length"]
-    if size is None:
+    if size is None or headers["Content-Encoding"] == "gzip":
         raise OSError(
-            f"{address}: the server does not report its size; give the files (--data)"
+            f"{address}: the server does not report its size, or only that of a compressed copy; "
+            "give the files (--data)"
         )
     return int(size)
 

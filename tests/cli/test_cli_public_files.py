@@ -126,7 +126,15 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
     for k in range(3):
         with open(folder / f"{k}.npy", "wb") as file:
             file.truncate(rows[k] * 4096 * 4)
-    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+
+    class Handler(SimpleHTTPRequestHandler):
+        def end_headers(self):
+            if compressed:
+                self.send_header("Content-Encoding", "gzip")
+            super().end_headers()
+
+    compressed = False
+    handler = partial(Handler, directory=tmp_path)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         mirror = f"http://127.0.0.1:{server.server_port}"
@@ -153,6 +161,10 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
             *words, "--output", tmp_path / "sizes.json", "--card-output", finished
         )
         assert code == 0 and "sizes.json: the sizes of 4 files" in text
+        compressed = True
+        error = run(*words, "--output", tmp_path / "other.json")[2]
+        assert ".npy: the server does not report its size, or only that of" in error
+        compressed = False
         (folder / "1.npy").unlink()
         error = run(*words, "--output", tmp_path / "other.json")[2]
         assert (
