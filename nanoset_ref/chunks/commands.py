@@ -63,9 +63,8 @@ def tokenize(
         if too_many_skipped(account.skipped_documents, account.documents)
     ]
     if incomplete:
-        print(
-            f"in {', '.join(incomplete)}, more than 1 % of the documents were left out"
-        )
+        names = ", ".join(incomplete)
+        print(f"in {names}, more than 1 % of the documents were left out")
     return exit_code(bool(incomplete))
 
 

@@ -32,10 +32,8 @@ def problems_of(error: Any, keys: Collection[str] = ()) -> list[str]:
             if len(parts) == 1:
                 parts = []
         else:
-            message = (
-                f"{details['msg'].replace('Input should', 'should')}, "
-                f"got {short_repr(details['input'])}"
-            )
+            expected = details["msg"].replace("Input should", "should")
+            message = f"{expected}, got {short_repr(details['input'])}"
         where = "".join(parts).removeprefix(".")
         for line in message.splitlines():
             problems.append(f"{where}: {line}" if where else line)

@@ -197,9 +197,8 @@ class Nanoset(Rows):
         from nanoset_ref.load.document_masks import starts_in_files
 
         sources, samples = self.order.lookup(positions)
-        return starts_in_files(
-            self.files, sources, samples * self.strides[sources], self.row_length
-        )
+        first_tokens = samples * self.strides[sources]
+        return starts_in_files(self.files, sources, first_tokens, self.row_length)
 
     # ---- where tokens come from, and where they go
 
@@ -237,15 +236,14 @@ class Nanoset(Rows):
         # only provenance needs it
         from nanoset_ref.load.document_spans import samples_holding
 
-        return range(
-            *samples_holding(
-                start,
-                stop,
-                self.dataset_lengths[source],
-                stride=self.strides[source],
-                row_length=self.row_length,
-            )
+        bounds = samples_holding(
+            start,
+            stop,
+            self.dataset_lengths[source],
+            stride=self.strides[source],
+            row_length=self.row_length,
         )
+        return range(*bounds)
 
     def usage(self, start: int, stop: int) -> list[SourceUse]:
         """See `Rows.usage`."""
@@ -366,9 +364,9 @@ class Nanoset(Rows):
         names = ", ".join(file.path.name for file in self.files[:3])
         if len(self.files) > 3:
             names += ", ..."
+        epochs = len(self) / self.order.samples_per_epoch
         return (
             f"{type(self).__name__}({len(self.files)} files: {names}; "
-            f"sequence_length={self.sequence_length}, {len(self):,} samples, "
-            f"{len(self) / self.order.samples_per_epoch:.2f} epochs, "
+            f"sequence_length={self.sequence_length}, {len(self):,} samples, {epochs:.2f} epochs, "
             f"order={self.order.name!r}, seed={self.random_seed})"
         )

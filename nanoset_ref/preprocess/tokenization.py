@@ -186,10 +186,8 @@ def _encode_all(
             bar.set_postfix_str(", ".join(rates), refresh=False)
             bar.update(batch.num_bytes)
     if not done["documents"]:
-        raise InputError(
-            "the input holds no usable document "
-            f"({_reasons(skipped) or 'every line is blank'})"
-        )
+        reasons = _reasons(skipped) or "every line is blank"
+        raise InputError(f"the input holds no usable document ({reasons})")
     return dict(skipped)
 
 

@@ -108,13 +108,8 @@ class Continuation:
         start = f"{self.consumed_train_samples:,}"
         lines = [f"the plans differ in {line}" for line in self.differences]
         if self.exact:
-            return "\n".join(
-                [
-                    *lines,
-                    f"continuing at {start} reads the same tokens, the same number of times, as "
-                    "the saved plan would",
-                ]
-            )
+            same = "reads the same tokens, the same number of times, as the saved plan would"
+            return "\n".join([*lines, f"continuing at {start} {same}"])
         lines.append(
             f"tokens at positions {start} to {self.until:,}, compared with continuing under the "
             "saved plan:"
