@@ -87,7 +87,7 @@ class BucketIds:
     def __len__(self) -> int:
         return self.size // self.dtype.itemsize
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         """All ids; without this method, NumPy would request them one by one."""
         return np.asarray(self[:], dtype)
 
