@@ -156,7 +156,7 @@ class Schedule:
 
     def rank_batches(self, start: int, dp_rank: int, num_batches: int) -> Int64Array:
         """One rank, many micro-batches: its positions from `start` on, int64 [num_batches, B]."""
-        samples = self.samples_per_micro_step
+        samples = self.dp_size * self.micro_batch_size
         rows = np.arange(dp_rank, samples, self.dp_size)
         if self.layout == "contiguous":
             rows = dp_rank * self.micro_batch_size + np.arange(self.micro_batch_size)
