@@ -218,12 +218,13 @@ held_at_fork = []
 os.register_at_fork(before=lambda: held_at_fork.append(numba_lock._is_owned()))
 from nanoset_ref.io.njit import numba_lock
 
-held, main = threading.Event(), threading.get_ident()
+held, ready, main = threading.Event(), threading.Event(), threading.get_ident()
 
 
 def hold():
     with numba_lock:
         held.set()
+        ready.wait()
         for _ in range(20):
             threading.Event().wait(0.01)
             signal.pthread_kill(main, signal.SIGINT)
@@ -235,6 +236,7 @@ thread.start()
 while not held_at_fork:
     try:
         held.wait()
+        ready.set()
         if os.fork() == 0:
             os._exit(0)
     except ZeroDivisionError:
