@@ -311,7 +311,8 @@ PICTURES: dict[str, tuple[str, list[Callable[[], Panel]]]] = {
         [rows_of_text],
     ),
     "overview": (
-        "Most commands answer within a third of an import of torch; a resume takes 57 ms",
+        "Most commands answer within a third of an import of torch; a resume takes "
+        + seconds(resumes().bars[0].value),
         [some_questions, some_text, some_resumes],
     ),
 }
