@@ -21,7 +21,6 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.locks import locked
 from nanoset_ref.io.paths import PathLike, as_list
-from nanoset_ref.io.types import Json
 from nanoset_ref.io.urls import local_path
 
 REDPAJAMA = PurePosixPath("https://data.together.xyz/redpajama-data-1T/v1.0.0")
@@ -63,7 +62,7 @@ def download(
     with extra("text", "downloading a corpus"):  # --help needs no extra
         from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
         from tqdm.contrib.concurrent import thread_map
-    chosen: Json = {
+    chosen: dict[str, Any] = {
         "allow_patterns": _patterns(include) or None,
         "ignore_patterns": _patterns(exclude),
     }

@@ -14,9 +14,9 @@ from nanoset_ref.cli.file_commands import FileOptions
 from nanoset_ref.io.error_text import pluralize, shorten_paths
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.overwriting import refuse_existing, refuse_input, refuse_same
+from nanoset_ref.io.types import Json
 
 # each loads its modules when used
-from nanoset_ref.io.types import Json
 from nanoset_ref.provenance.card_validation import MAX_CARD_BYTES
 
 if TYPE_CHECKING:

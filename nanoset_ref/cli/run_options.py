@@ -17,9 +17,9 @@ from nanoset_ref.cli.arguments import (
     paths_and_weights,
 )
 from nanoset_ref.cli.file_commands import FileOptions
+from nanoset_ref.io.types import Array
 
 # each loads its modules when used
-from nanoset_ref.io.types import Array
 from nanoset_ref.load.schedule import Layout, Schedule
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ a famous bug.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from nanoset_ref.io.types import Json
 from nanoset_ref.laws.corpora import Corpus
 from nanoset_ref.laws.findings import (
     Batches,
@@ -331,7 +331,7 @@ def _num_distinct(batches: Batches) -> int:
     return len(set(all_rows(batches)))
 
 
-def _other_sizes(trial: Trial) -> Json:
+def _other_sizes(trial: Trial) -> dict[str, Any]:
     """Another number of ranks that the adapter allows, with the same global batch."""
     case = trial.case
     whole = case.global_batch_size
@@ -355,7 +355,7 @@ def _check_reordered(trial: Trial, name: str, step: int) -> Verdict:
     if trial.adapter.files > 1:
         seeds = SEEDS
     for seed in range(case.seed, case.seed + seeds):
-        settings: Json = {"seed": seed, "epoch": case.epoch}
+        settings: dict[str, Any] = {"seed": seed, "epoch": case.epoch}
         here = trial.run(**settings).batches
         settings[name] += step
         there = trial.run(**settings).batches

@@ -40,7 +40,7 @@ def separator_ids(tokenizer: Any, fast: Tokenizer, name: str, text: str) -> list
     """
     if not text:
         return []
-    ids: list[int] = fast.encode(text, add_special_tokens=False).ids
+    ids = fast.encode(text, add_special_tokens=False).ids
     if len(ids) != 1:
         known = ", ".join(map(repr, tokenizer.all_special_tokens)) or "it has none"
         raise TokenizerError(

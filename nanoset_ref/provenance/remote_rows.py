@@ -1,13 +1,14 @@
 """The rows of a card from its published files, by range requests: no file is downloaded."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from nanoset_ref.io.bucket_ranges import bytes_of, fetch
 from nanoset_ref.io.paths import as_path
 from nanoset_ref.io.threads import thread_map
-from nanoset_ref.io.types import Array, Json
+from nanoset_ref.io.types import Array
 from nanoset_ref.provenance.card import Card, CardRow
 from nanoset_ref.provenance.card_sizes import replace_server
 
@@ -48,7 +49,7 @@ def fetch_rows(
         for address, _, _ in published:
             sizes[address] = min(part_bytes, source["bytes"] - part_start)
             part_start += part_bytes
-    paths: Json = {
+    paths: dict[str, Any] = {
         address: as_path(replace_server(address, mirror)) for address, _, _ in parts
     }
     opened = thread_map(bytes_of, list(paths.values()))

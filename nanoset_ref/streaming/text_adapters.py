@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from nanoset_ref.io.paths import PathLike
-from nanoset_ref.io.types import Int64Array, Json, Uint8Array
+from nanoset_ref.io.types import Int64Array, Uint8Array
 from nanoset_ref.streaming.file_map import FileMap
 
 SCAN_BYTES = 1 << 24  # compared at once
@@ -182,7 +182,7 @@ class CSVAdapter(LinesAdapter):
         self.quote = quotechar
         super().__init__(hparams, filepath)
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
-        self.format: Json = {
+        self.format: dict[str, Any] = {
             "delimiter": delimiter,
             "quotechar": quotechar,
             "quoting": quoting,
