@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from nanoset_ref.io.threads import thread_map
 from nanoset_ref.io.types import Json
@@ -111,4 +112,6 @@ def _request(address: str, method: str) -> tuple[Any, bytes]:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
             return response.headers, response.read()
     except Exception as error:  # those of http.client are no OSErrors
+        if isinstance(error, HTTPError):
+            error.close()  # it holds the connection
         raise OSError(f"{address}: {error}") from error

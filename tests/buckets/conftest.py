@@ -53,9 +53,9 @@ def bucket(server, folder, monkeypatch):
         "NANOSET_REF_TIMEOUT": "60",
     }.items():
         monkeypatch.setenv(name, value)
-    urllib.request.urlopen(
-        urllib.request.Request(f"{variables['AWS_ENDPOINT_URL']}/tokens", method="PUT")
-    )
+    make_bucket = f"{variables['AWS_ENDPOINT_URL']}/tokens"
+    request = urllib.request.Request(make_bucket, method="PUT")
+    urllib.request.urlopen(request).close()
     for file in folder.iterdir():
         buckets.call_obstore(
             BucketPath(f"s3://tokens/{file.name}"), "put", file.read_bytes()

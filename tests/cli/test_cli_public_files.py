@@ -13,7 +13,7 @@ from cli_helpers import FILES
 
 from nanoset_ref.orders.others import OLMoCoreOrder
 from nanoset_ref.preprocess import load_tokenizer
-from nanoset_ref.provenance import Card, fetch_rows
+from nanoset_ref.provenance import Card, fetch_rows, fetch_sizes
 
 
 @pytest.mark.parametrize(("part", "expected"), [(3, 30_000_000_000), (20, 78_336_000)])
@@ -170,6 +170,10 @@ def test_sizes_are_asked_of_the_servers_and_complete_a_card(
         assert (
             "1.npy: HTTP Error 404" in error and not (tmp_path / "other.json").exists()
         )
+        # an error held the connection until the interpreter collected garbage
+        with pytest.raises(OSError, match="HTTP Error 404") as caught:
+            fetch_sizes(Card.load(str(card)), tmp_path / "names.txt", mirror)
+        assert caught.value.__cause__.fp.closed
         server.shutdown()
     asked = "--run", card, "--sizes", tmp_path / "sizes.json"
     first = ask("where", *asked, 1)
