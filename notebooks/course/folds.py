@@ -60,11 +60,13 @@ def key_of(cell: Any) -> str | None:
     return found[1] if found else None
 
 
-def run(notebook: Any, folder: Path = FOLDER, timeout: int = 900) -> Any:
+def run(notebook: Any, folder: Path = FOLDER, kernel: str = "python3") -> Any:
     """Execute all cells of a page in a fresh kernel, in place."""
     place = {"metadata": {"path": str(folder)}}
-    options = {"timeout": timeout, "record_timing": False, "coalesce_streams": True}
-    client = nbclient.NotebookClient(notebook, resources=place, startup_timeout=600, **options)
+    options = {"timeout": 900, "record_timing": False, "coalesce_streams": True}
+    client = nbclient.NotebookClient(
+        notebook, resources=place, kernel_name=kernel, startup_timeout=600, **options
+    )
     client.execute()
     return notebook
 
