@@ -24,7 +24,7 @@ def nursery(folder: Path) -> Iterator[str]:
     address = str(folder / "nursery")
     spec = folder / "kernels" / "forked" / "kernel.json"
     spec.parent.mkdir(parents=True)
-    command = [sys.executable, "-P", __file__, address]
+    command = [sys.executable, __file__, address]
     asking = [sys.executable, "-I", "-S", __file__, address, "{connection_file}"]
     spec.write_text(
         json.dumps({"argv": asking, "display_name": "forked", "language": "python"})
@@ -42,6 +42,7 @@ def nursery(folder: Path) -> Iterator[str]:
 
 def serve(address: str) -> None:
     """Import what takes long, then fork a kernel for each that asks."""
+    sys.path.pop(0)  # this file's; a kernel puts its own folder there
     import matplotlib.pyplot  # noqa: F401
     import transformers.models.llama.modeling_llama  # noqa: F401
     from ipykernel.kernelapp import IPKernelApp
