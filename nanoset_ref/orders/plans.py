@@ -302,9 +302,7 @@ def _differing_probes(saved: Json, current: Json) -> Iterator[Difference]:
 
 def _is_list_of_dicts(value: Any) -> bool:
     """Whether a value is a list of sections, such as the files of a plan."""
-    if not isinstance(value, list):
-        return False
-    return all(isinstance(item, dict) for item in value)
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _pair(probe: Any) -> Any:
