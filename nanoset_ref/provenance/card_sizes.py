@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 
 from nanoset_ref.io.threads import thread_map
 from nanoset_ref.io.types import Json
@@ -17,7 +17,7 @@ from nanoset_ref.provenance.card_of_run import add_probes
 
 TIMEOUT = 60  # seconds
 PAUSES = 1, 3, 9  # seconds until a failed request is sent again
-BUSY = 429, 500, 502, 503, 504  # answers of a server that may have time for it then
+BUSY = 429, 500, 502, 503, 504  # status codes after which it may succeed
 
 
 def fetch_sizes(
@@ -109,7 +109,7 @@ def _size_of(address: str) -> int:
 
 
 def _request(address: str, method: str) -> tuple[Any, bytes]:
-    """The headers and the content of a server's response."""
+    """The headers and the content of a server's response; a request that fails is sent again."""
     request = urllib.request.Request(address, method=method)
     pauses = iter(PAUSES)
     while True:
@@ -118,14 +118,10 @@ def _request(address: str, method: str) -> tuple[Any, bytes]:
                 return response.headers, response.read()
         except Exception as error:  # those of http.client are no OSErrors
             pause = next(pauses, None)
-            if not _may_pass(error) or pause is None:
+            if isinstance(error, HTTPError):
+                error.close()  # it holds the connection
+                if error.code not in BUSY:
+                    pause = None
+            if pause is None:
                 raise OSError(f"{address}: {error}") from error
         time.sleep(pause)
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether a request may succeed later: the server is busy, or the connection broke."""
-    if isinstance(error, HTTPError):
-        error.close()  # it holds the connection
-        return error.code in BUSY
-    return not isinstance(error, URLError)  # there was no connection

@@ -13,7 +13,7 @@ from cli_helpers import FILES
 
 from nanoset_ref.orders.others import OLMoCoreOrder
 from nanoset_ref.preprocess import load_tokenizer
-from nanoset_ref.provenance import Card, fetch_rows, fetch_sizes
+from nanoset_ref.provenance import Card, card_sizes, fetch_rows, fetch_sizes
 
 
 @pytest.mark.parametrize(("part", "expected"), [(3, 30_000_000_000), (20, 78_336_000)])
@@ -108,8 +108,9 @@ def test_a_step_of_olmo_is_read_from_its_files_by_ranges(public):
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_sizes_are_asked_of_the_servers_and_complete_a_card(
-    run, ask, tmp_path, line_end
+    run, ask, tmp_path, monkeypatch, line_end
 ):
+    monkeypatch.setattr(card_sizes, "PAUSES", ())  # tests/test_card_sizes.py has some
     facts = Card.load("olmo-2-32b").facts
     names = "".join(
         f"web,files/{{TOKENIZER}}/{k % 3}.npy{line_end}" for k in range(4)
