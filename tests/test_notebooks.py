@@ -402,8 +402,8 @@ def test_its_exercises_can_be_solved_and_its_folds_say_what_is_so(
             )
 
 
-# pages whose cells read files that the opening has made; that of 17 makes `benchmarks` importable
-NEED_OPENING = {"07", "08", "10", "11", "17"}
+# pages whose cells read files that the opening has made
+NEED_OPENING = {"07", "08", "10", "11"}
 
 
 def leave_out_what_nobody_asks_for(

@@ -41,6 +41,7 @@ from benchmarks.order_arms import (
     TOGETHER,
     shuffled,
 )
+from benchmarks.order_arms import buffers as buffers  # for the page, which has no path to it
 from benchmarks.order_matters import RATE, at_the_end
 from benchmarks.order_pieces import in_order
 from benchmarks.order_questions import APART, BLENDED
