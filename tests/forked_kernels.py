@@ -9,10 +9,12 @@ Whoever asks stays until its kernel has ended, as a client of Jupyter expects of
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +23,9 @@ from pathlib import Path
 @contextlib.contextmanager
 def nursery(folder: Path) -> Iterator[str]:
     """Run a nursery; its kernels are called as said, for which JUPYTER_PATH has to name the folder."""
-    address = str(folder / "nursery")
+    # the path of a socket has at most 104 characters, and that of the folder may have as many
+    short = tempfile.mkdtemp(dir="/tmp")
+    address = f"{short}/nursery"
     spec = folder / "kernels" / "forked" / "kernel.json"
     spec.parent.mkdir(parents=True)
     command = [sys.executable, __file__, address]
@@ -38,6 +42,7 @@ def nursery(folder: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+        shutil.rmtree(short)
 
 
 def serve(address: str) -> None:
@@ -65,7 +70,7 @@ def serve(address: str) -> None:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])
-        with_nursery = f"--IPKernelApp.parent_handle={os.getppid()}"  # it ends
+        with_nursery = f"--IPKernelApp.parent_handle={os.getppid()}"  # it ends with it
         IPKernelApp.launch_instance(
             argv=["-f", request["connection_file"], with_nursery]
         )
