@@ -130,6 +130,8 @@ class BucketServer(threading.Thread):
         if "range" not in headers or fault == "whole":
             return (200, known, content), fault
         first, last = headers["range"].removeprefix("bytes=").split("-")
+        if int(first) >= len(content):
+            return (416, f"Content-Range: bytes */{len(content)}\r\n", b""), fault
         part = content[int(first) : int(last or len(content)) + 1]
         return (
             206,

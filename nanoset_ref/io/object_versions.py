@@ -86,9 +86,12 @@ def known_version(path: BucketPath) -> ObjectVersion:
     byte = {"range": (0, 1)}
     try:
         options = byte if path.query else {"head": True}
-        answer = call_obstore(path, "get", options=options)
-    except MethodError:
-        answer = call_obstore(path, "get", options=byte)
+        try:
+            answer = call_obstore(path, "get", options=options)
+        except MethodError:
+            answer = call_obstore(path, "get", options=byte)
+    except ReplacedError as error:  # the range is refused
+        raise StorageError(f"{path} is empty") from error
     # a list: an upload in pieces may add aws-chunked
     encoding = answer.attributes.get("Content-Encoding", "")
     if any(name in encoding.lower() for name in COMPRESSIONS):

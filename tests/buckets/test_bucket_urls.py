@@ -152,6 +152,22 @@ def test_a_server_without_head_is_asked_for_one_byte(
         open_tokens(f"{place}/none.npy")
 
 
+@pytest.mark.parametrize("query", ["", "?sig=1"])
+def test_an_empty_object_of_which_one_byte_is_asked_for_is_called_empty(
+    bucket, server, monkeypatch, query
+):
+    """It was "replaced after it was opened": it has no first byte."""
+    answer = server.answer
+
+    def without_head(method, *rest):
+        return ((405, "", b""), None) if method == "HEAD" else answer(method, *rest)
+
+    monkeypatch.setattr(server, "answer", without_head)
+    server.keep(f"/tokens/none.npy{query}", b"")
+    with pytest.raises(StorageError, match=r"none.npy.* is empty"):
+        open_tokens(f"http://127.0.0.1:{server.port}/tokens/none.npy{query}")
+
+
 @pytest.mark.parametrize(
     ("scheme", "query"), [("s3", ""), ("http", ""), ("http", "?sig=1")]
 )
