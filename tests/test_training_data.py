@@ -271,7 +271,7 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
         ),
         (
             {"data_path": "nowhere", "split": "1,0,0"},
-            "dataset.data_path: nowhere is not a corpus",
+            "/nowhere is not a corpus: nowhere.bin and nowhere.idx must both exist",
         ),
         ({"data_path": "nowhere"}, "dataset: give data_path with a split"),
         (
@@ -286,12 +286,12 @@ def test_a_pair_is_one_by_each_of_its_names_and_a_raw_file_has_the_dtype_that_is
             {"dataset_path": "nowhere", "text": "x"},
             "dataset.text: does not belong here",
         ),
-        ({"chunks": "nowhere"}, "dataset.chunks: "),
+        ({"chunks": "nowhere"}, "/nowhere'"),
         (
             {"chunks": "mixed", "first_chunk": 60},
             "dataset.chunks: mixed has no chunk 60",
         ),
-        ({"text": "nowhere.jsonl"}, "dataset.text: nowhere.jsonl: no such file"),
+        ({"text": "nowhere.jsonl"}, "/nowhere.jsonl: no such file"),
         (
             {"dataset_path": ["nowhere", "datasets/stories_input_ids.npy"]},
             "dataset.dataset_path: no token file at",
@@ -315,6 +315,34 @@ def test_errors_of_the_data_are_named_with_all_others(example, dataset, message)
     assert "optimizer.clip_grad: " in str(
         error.value
     ) and "tokenizer_name_or_path: no/where" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("dataset_path", "{}_input_ids.npy"),
+        ("data_path", "{}_text_document"),
+        ("text", "{}.jsonl"),
+        ("chunks", "{}"),
+    ],
+)
+def test_a_relative_name_that_is_not_found_is_shown_with_the_folder_it_was_looked_for_in(
+    example, key, found
+):
+    """A run that is continued from another folder."""
+    name = found.format("datasets/none")
+    wrong = {
+        "data_stages.0.data.dataset": {key: name, **splits(key)},
+        "tokenizer.tokenizer_name_or_path": "datasets/of_none",
+    }
+    with pytest.raises(ConfigError) as error:
+        example("tokens", wrong)
+    assert str(Path("datasets").absolute() / found.format("none")) in str(error.value)
+    assert str(Path("datasets/of_none").absolute()) in str(error.value)
+
+
+def splits(key):
+    return {"split": "1,0,0"} if key == "data_path" else {}
 
 
 def test_data_that_cannot_fill_its_steps_is_refused(example):

@@ -178,8 +178,8 @@ def chunk_files(folder: PathLike) -> list[Path]:
 
     They are the files in its train/, where `mix` writes them, or all .jsonl files.
     """
-    train = Path(folder, "train")
-    return row_files([train if train.is_dir() else folder])
+    train = Path(folder, "train").absolute()  # an error shows where it was looked for
+    return row_files([train if train.is_dir() else train.parent])
 
 
 def count_rows(path: Path) -> int:

@@ -186,7 +186,7 @@ def _files(name: str) -> list[str] | None:
         or name.startswith((".", "/", "~"))
         or name.count("/") > 1
     ):
-        raise FileNotFoundError(f"{name}: no such file or folder")
+        raise FileNotFoundError(f"{os.path.abspath(name)}: no such file or folder")
     else:
         return None
     if not files:

@@ -170,7 +170,7 @@ def load_tokenizer(name_or_path: PathLike) -> Any:
     except Exception as error:
         reason = problem or one_line(error)
         raise TokenizerError(
-            f"{name_or_path}: no tokenizer to load; "
+            f"{name_or_path}: no tokenizer to load from {folder.absolute()} or the Hub; "
             f"give a folder with a tokenizer.json or a name on the Hub ({reason})"
         ) from error
     if rules:

@@ -89,8 +89,10 @@ class MMapIndexedDataset(Tokens):
         super().__init__(ids, ".idx")
         is_missing = self.version is None and not index_only
         if is_missing or self.companion_versions[".idx"] is None:
+            from nanoset_ref.io.urls import absolute  # only this error needs it
+
             raise FileNotFoundError(
-                f"{self.path_prefix} is not a corpus: "
+                f"{absolute(self.path_prefix)} is not a corpus: "
                 f"{self.path.name} and {self.idx_path.name} must both exist"
             )
         self._read_index()
