@@ -84,7 +84,8 @@ GUARDS: Guards = {
         # Less by 930: names for types of arrays, one "a few in advance" for two loops, one check of a pair's name, of
         # a whole number and of a fork, and annotations that mypy infers.
         # Then NumPy's small integers, servers without HEAD, buckets read whole by NumPy, Ctrl-C in a fork, and
-        # connections that are closed after an error: 320. Then requests that are sent again, empty objects, and absolute names in errors: 85.
+        # connections that are closed after an error: 320. Then requests that are sent again, empty objects, and
+        # absolute names in errors: 85.
         175_591,
         {},
     ),
