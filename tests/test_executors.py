@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,11 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(
 @pytest.mark.only_on("linux", below=(3, 14))  # as ray
 def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
     script = Path(__file__).with_name("on_ray.py")
-    subprocess.run([sys.executable, script, corpus, tmp_path, *SOURCES], check=True)
+    command = [sys.executable, script, corpus, tmp_path, *SOURCES]
+    # datatrove 0.10.1 writes a task's log into ray_logs there, which may be another user's, and waits for ever if it
+    # cannot; a path of at most 107 characters, because Ray opens sockets below it
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
+        subprocess.run(command, env=os.environ | {"TMPDIR": folder}, check=True)
     for path in corpus.glob("whole_input_ids*"):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
