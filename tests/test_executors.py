@@ -154,7 +154,7 @@ def test_the_script_that_is_written_for_slurm_makes_chunks(
 def test_ray_on_a_cluster_of_two_nodes(corpus, tmp_path):
     script = Path(__file__).with_name("on_ray.py")
     command = [sys.executable, script, corpus, tmp_path, *SOURCES]
-    # datatrove 0.10.1 writes a task's log into ray_logs there, which may be another user's, and waits for ever if it
+    # datatrove 0.10.1 writes a task's log into ray_logs there, which may be another user's, and waits forever if it
     # cannot; a path of at most 107 characters, because Ray opens sockets below it
     with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
         subprocess.run(command, env=os.environ | {"TMPDIR": folder}, check=True)
