@@ -15,6 +15,7 @@ from nanoset_ref.io.extras import extra
 from nanoset_ref.io.files import write_text
 from nanoset_ref.io.paths import PathLike, checksum
 from nanoset_ref.io.pydantic_errors import problems_of
+from nanoset_ref.io.types import Json
 
 with extra("text", "preparing a corpus"):
     from pydantic import (
@@ -29,7 +30,6 @@ MANIFEST_NAME = "manifest.json"
 ROWS_NAME = "train.jsonl"  # a subset's rows
 # each manifest of this package contains one of them
 MANIFEST_MARKS = (b"nanoset_ref.chunks/", b'"conservation"')
-Settings = dict[str, Any]  # of a run, JSON values
 
 
 class ManifestError(ValueError):
@@ -113,7 +113,7 @@ class ChunkManifest(_Entry):
     """
 
     format: Literal["nanoset_ref.chunks/2"]
-    settings: Settings
+    settings: Json
     complete: bool = False
     facts: RowFacts = RowFacts()
     files: dict[str, FileEntry] = {}

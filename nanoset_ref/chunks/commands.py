@@ -4,8 +4,6 @@
 before they run, so these are the functions themselves; the other steps are imported when they run.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -17,11 +17,11 @@ from nanoset_ref.chunks.chunk_manifest import (
     ChunkManifest,
     ManifestError,
     RowFacts,
-    Settings,
 )
 from nanoset_ref.chunks.row_format import OPENING
 from nanoset_ref.io.files import make_folder
 from nanoset_ref.io.locks import lock
+from nanoset_ref.io.types import Json
 from nanoset_ref.tokens.manifest import DOCUMENTS_SUFFIX, MANIFEST_SUFFIX, Manifest
 from nanoset_ref.tokens.npy_writer import holds_document_offsets
 
@@ -35,7 +35,7 @@ OWN_FILES = re.compile(  # names of the files that commands write into a folder
 
 
 def finished_manifest(
-    folder: Path, settings: Settings, outputs: Sequence[str], overwrite: bool
+    folder: Path, settings: Json, outputs: Sequence[str], overwrite: bool
 ) -> ChunkManifest | None:
     """Read the manifest of a folder that is complete with these settings.
 
@@ -86,7 +86,7 @@ def _lock_run(file: IO[Any]) -> bool:
 @contextlib.contextmanager
 def claim_folder(
     folder: Path,
-    settings: Settings,
+    settings: Json,
     outputs: Sequence[str],
     facts: RowFacts,
     overwrite: bool,

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from nanoset_ref.orders.plans import Plan
 
 
-Options = dict[str, Any]  # options of torch's DataLoader, by name
 # options that `build_nanoset_dataloader` has under another name
 RENAMED_OPTIONS = {
     "num_workers": "use num_loading_workers",
@@ -471,7 +470,7 @@ def build_nanoset_dataloader(
 
 
 def refuse_unknown_options(
-    options: Options, function: Callable[..., Any], refused: dict[str, str]
+    options: Json, function: Callable[..., Any], refused: dict[str, str]
 ) -> None:
     """Refuse options that neither `function` nor torch's DataLoader has.
 
@@ -493,7 +492,7 @@ def refuse_unknown_options(
             raise TypeError(f"{function.__name__}: {name}: {problem}")
 
 
-def _refuse_options_that_change_batches(options: Options) -> None:
+def _refuse_options_that_change_batches(options: Json) -> None:
     """Raise ValueError if an option of torch would change what is in a batch, or their order."""
     refused = [name for name in OPTIONS_THAT_CHANGE_BATCHES if options.get(name)]
     if options.get("batch_size", 1) != 1:

@@ -1,13 +1,14 @@
 """Provenance of tokens: which files a step reads, when a document is read, and audits of runs.
 
 lookup                        `where` and `when` for a dataset
-run_segments                  the parts of a run that audits and queries take
+run_segments                  the parts of a run that audits and queries take; `replay`
 auditing, spread              simulate all ranks of a run before it begins
 continuation                  the tokens that a changed plan repeats or loses
 passage_search                ids or texts in token files
 card_facts, card              cards: the order of a whole run in at most 10 kB
 card_validation, card_sizes   what a card may hold; the sizes of its files
-local_rows, remote_rows       the rows of a card, from its token files or from public places
+card_segments                 the stages of a card on its token files
+published_rows                the rows of a card from its published files
 olmo_core_rows                rows that OLMo-core packs, read from its files
 card_of_run                   the card of a run of nanoset_ref
 config_cards, loader_config   cards from the configs of other loaders; one of these configs

@@ -14,6 +14,7 @@ from .card_audit import uneven_in_card as uneven_in_card
 from .card_comparison import compare_two_cards as compare_two_cards
 from .card_facts import shipped_cards as shipped_cards
 from .card_of_run import card_of_segments as card_of_segments
+from .card_segments import segments_of_card as segments_of_card
 from .card_sizes import fetch_sizes as fetch_sizes
 from .card_sizes import record_sizes as record_sizes
 from .config_cards import card_of_config as card_of_config
@@ -22,16 +23,15 @@ from .continuation import FileDifference as FileDifference
 from .continuation import compare as compare
 from .continuation import ledger_of as ledger_of
 from .continuation import loader_state as loader_state
-from .local_rows import replay as replay
-from .local_rows import segments_of_card as segments_of_card
 from .lookup import RowOrigin as RowOrigin
 from .lookup import when as when
 from .lookup import where as where
 from .olmo_core_rows import PackedSpan as PackedSpan
 from .passage_search import find as find
 from .passage_search import find_text as find_text
-from .remote_rows import fetch_rows as fetch_rows
+from .published_rows import fetch_rows as fetch_rows
 from .run_segments import RunSegment as RunSegment
+from .run_segments import replay as replay
 from .run_segments import segments_of_config as segments_of_config
 from .skipped_rows import rows_to_skip as rows_to_skip
 from .spread import spread_lines as spread_lines

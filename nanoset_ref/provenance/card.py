@@ -102,8 +102,9 @@ class Card(CardFacts):
             ValueError, TokenFileError: these are other files.
         """
         # only a replay reads rows
-        from nanoset_ref.provenance.local_rows import replay, segments_of_card
-        from nanoset_ref.provenance.remote_rows import fetch_rows
+        from nanoset_ref.provenance.card_segments import segments_of_card
+        from nanoset_ref.provenance.published_rows import fetch_rows
+        from nanoset_ref.provenance.run_segments import replay
         from nanoset_ref.tokens import open_tokens
 
         self.stage(step)  # raises now if there is no such step

@@ -1,9 +1,12 @@
-"""Segments of a run: audits and bulk queries take a list of them."""
+"""Segments of a run: audits, bulk queries and `replay` take a list of them."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from nanoset_ref import train  # loads nothing yet: only a YAML config needs pydantic
-from nanoset_ref.io.types import Json
+from nanoset_ref.io.types import Array, Json
 from nanoset_ref.load.best_fit import PackedNanoset
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
@@ -61,3 +64,15 @@ def segments_of_config(
         )
         for stage, schedule, rows in train.planned_stages(config, state)
     ]
+
+
+def replay(segments: Sequence[RunSegment], step: int) -> Iterator[Array]:
+    """Read the rows of each step from `step` on, to train on them again.
+
+    Yields:
+        integers [rows of the step, row_length], ordered by position, as in `where`; a
+        `Schedule` computes which rank reads which.
+    """
+    for segment in segments:
+        for number in range(max(step, segment.steps.start), segment.steps.stop):
+            yield segment.dataset.read(np.array(segment.schedule.positions(number)))

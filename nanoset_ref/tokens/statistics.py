@@ -4,22 +4,18 @@
 takes 16 bytes per document, the only memory that grows with the corpus.
 """
 
-from typing import Any
-
 import numpy as np
 import xxhash
 
-from nanoset_ref.io.types import Array, Int64Array
+from nanoset_ref.io.types import Array, Int64Array, Json
 from nanoset_ref.tokens.document_blocks import document_blocks, without_padding
 from nanoset_ref.tokens.interface import Tokens
 from nanoset_ref.tokens.manifest import TokenFileError
 
-Statistics = dict[str, Any]
-
 MAX_ID = 1 << 24  # larger values are no ids: the counts take an array up to the largest
 
 
-def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
+def describe(file: Tokens, eos_token_id: int | None = None) -> Json:
     """Statistics of the documents in a file; `eos_token_id` defaults to the file's own.
 
     Returns:
@@ -83,7 +79,7 @@ def describe(file: Tokens, eos_token_id: int | None = None) -> Statistics:
     }
 
 
-def _length_statistics(lengths: Int64Array) -> Statistics:
+def _length_statistics(lengths: Int64Array) -> Json:
     """The statistics of the lengths of documents."""
     return {
         "num_documents": len(lengths),
@@ -121,7 +117,7 @@ EOS_SUMMARY = """
 at the end of {documents_ending_in_eos:,} documents"""
 
 
-def as_text(statistics: Statistics) -> str:
+def as_text(statistics: Json) -> str:
     """Format the statistics of `describe`."""
     eos = "" if statistics["eos_share"] is None else EOS_SUMMARY.format(**statistics)
     padding = ""

@@ -1,11 +1,9 @@
-"""The rows of a card's run, read from its token files."""
+"""The stages of a card as segments of a run, on its token files."""
 
-from collections.abc import Callable, Iterator, Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from nanoset_ref import megatron
-from nanoset_ref.io.types import Array, Json
+from nanoset_ref.io.types import Json
 from nanoset_ref.load.nanoset import Nanoset
 from nanoset_ref.load.rows import Rows
 from nanoset_ref.megatron.nanoset_config import interleave_weights
@@ -62,18 +60,6 @@ def segments_of_card(
         )
         for stage in card.stages
     ]
-
-
-def replay(segments: Sequence[RunSegment], step: int) -> Iterator[Array]:
-    """Read the rows of each step from `step` on, to train on them again.
-
-    Yields:
-        integers [rows of the step, row_length], ordered by position, as in `where`; a
-        `Schedule` computes which rank reads which.
-    """
-    for segment in segments:
-        for number in range(max(step, segment.steps.start), segment.steps.stop):
-            yield segment.dataset.read(np.array(segment.schedule.positions(number)))
 
 
 def _rows(
