@@ -4,6 +4,8 @@
 before they run, so these are the functions themselves; the other steps are imported when they run.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -11,6 +11,8 @@ file, are counted position by position.
 3. With a speed, tokens become hours.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
