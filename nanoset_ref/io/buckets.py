@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from nanoset_ref.io.error_text import redact_all
+from nanoset_ref.io.error_text import shorten
 from nanoset_ref.io.extras import extra
 from nanoset_ref.io.urls import (
     HTTP,
@@ -49,10 +49,11 @@ HTTP_CREDENTIALS = (
     "an http(s) URL is read without the credentials of a cloud, so sign it, or name the object "
     "as s3://bucket/key, gs:// or az://"
 )
+NO_RANGES = "the server does not support ranges, only whole objects; use another server"
 # {a part of obstore's message: what is wrong; no retry helps}
 REFUSALS = {
-    "Range request not supported": "the server does not support ranges, it sends whole objects; "
-    "use another server",
+    "Range request not supported": NO_RANGES,
+    "non-partial response": NO_RANGES,
     "redirect without LOCATION": "the bucket is in another region: set AWS_REGION to it",
     "InvalidUri": "AWS_ENDPOINT_URL must begin with http:// or https://",
     "code: AccessDenied": "writing a set needs the right to delete objects, too",
@@ -158,8 +159,7 @@ def try_once(
         error_type = type(error).__name__
         if not isinstance(error, Exception) and error_type != "PanicException":
             raise
-        text = redact_all(str(error))
-        return None, _translate(path, error_type, text.split("\n")[0][:300])
+        return None, _translate(path, error_type, shorten(str(error).split("\n")[0]))
 
 
 def _translate(path: BucketPath, error_type: str, line: str) -> OSError:

@@ -103,8 +103,10 @@ def test_a_slow_server_is_warned_of_once_in_ten_seconds(
     assert [warnings(*it) for it in asked] == [1, 0, 1, 0, 1, 0]
 
 
-def test_a_server_without_ranges_is_called_so(bucket, server):
-    rows = dataset(f"http://127.0.0.1:{server.port}/tokens", "a")
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_server_without_ranges_is_called_so(bucket, server, scheme):
+    place = bucket if scheme == "s3" else f"http://127.0.0.1:{server.port}/tokens"
+    rows = dataset(place, "a")
     server.faults += ["whole"] * 100
     with pytest.raises(StorageError, match="a.npy: the server does not support ranges"):
         rows.read(np.arange(1))
