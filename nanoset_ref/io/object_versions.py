@@ -2,7 +2,9 @@
 
 Every GET carries If-Match with the ETag that the object had when it was opened. If the server sends
 no ETag, the request carries the version id or If-Unmodified-Since instead. The ETag, the range and
-the length of each answer are checked. A server that reports no version at all is refused, unless
+the length of each answer are checked, but for many ranges in one call of obstore, which returns
+bytes alone: there the length is checked, and the server has to have refused a wrong If-Match once
+(`checks_if_match`). A server that reports no version at all is refused, unless
 `open_tokens(..., allow_unversioned=True)` or NANOSET_REF_ALLOW_UNVERSIONED=1 allows it; its answers
 are never cached.
 """
