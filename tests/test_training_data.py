@@ -337,8 +337,10 @@ def test_a_relative_name_that_is_not_found_is_shown_with_the_folder_it_was_looke
     }
     with pytest.raises(ConfigError) as error:
         example("tokens", wrong)
-    assert str(Path("datasets").absolute() / found.format("none")) in str(error.value)
-    assert str(Path("datasets/of_none").absolute()) in str(error.value)
+    message = str(error.value)
+    assert f"data_stages[0].data.dataset.{key}: " in message
+    assert str(Path(name).absolute()) in message
+    assert str(Path("datasets/of_none").absolute()) in message
 
 
 def splits(key):

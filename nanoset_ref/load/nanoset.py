@@ -50,8 +50,9 @@ class Nanoset(Rows):
             Beyond an epoch the data repeat. None: one epoch, or the length of an `Order`.
         random_seed: the order's seed; an `Order` has its own.
         token_dtype: the dtype of files without a manifest (default uint16).
-        order: "nanotron", bit for bit the order of Nanotron's Nanoset; "stateless", which stores
-            nothing; "identity"; the path of a .npy file of instance numbers; or an `Order`.
+        order: "nanotron", bit for bit the order of Nanotron's Nanoset of 2024: with weights, it may
+            never read a source through; "stateless", which does so before it repeats a sample, and
+            stores nothing; "identity"; the path of a .npy file of instance numbers; or an `Order`.
         disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do.
             A file shorter than a row then has no samples.
 
