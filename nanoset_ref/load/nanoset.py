@@ -51,8 +51,9 @@ class Nanoset(Rows):
         random_seed: the order's seed; an `Order` has its own.
         token_dtype: the dtype of files without a manifest (default uint16).
         order: "nanotron", bit for bit the order of Nanotron's Nanoset of 2024: with weights, it may
-            never read a source through; "stateless", which does so before it repeats a sample, and
-            stores nothing; "identity"; the path of a .npy file of instance numbers; or an `Order`.
+            never read a source through; "stateless", which stores nothing, and reads each source
+            through before it repeats a sample; "identity"; the path of a .npy file of instance
+            numbers; or an `Order`.
         disjoint: cut every file into rows of S + 1 tokens that share none, as OLMo and Pythia do.
             A file shorter than a row then has no samples.
 
